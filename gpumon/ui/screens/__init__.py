@@ -1,0 +1,1 @@
+"""Screens other than the live one; each is imported when it is first opened."""
