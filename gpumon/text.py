@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ def _is_secret_key(key: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(key)]
     if not _SECRET_WORDS.isdisjoint(words):
         return True
-    if any((first, second) in _SECRET_PAIRS for first, second in zip(words, words[1:], strict=False)):
+    if any((first, second) in _SECRET_PAIRS for first, second in itertools.pairwise(words)):
         return True
     return "token" in words and _BENIGN_TOKEN_WORDS.isdisjoint(words)
 

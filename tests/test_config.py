@@ -88,7 +88,7 @@ def test_a_file_that_is_not_text_is_refused(file: Path) -> None:
 
 def test_what_is_written_reads_back(file: Path) -> None:
     """Rendering and loading are inverse."""
-    changed = config.Config(interval_s=0.5, theme="16", mute=("data-starved",), rules={"sw-thermal": Limits(for_s=9)})
+    changed = config.Config(interval_s=0.5, theme="16", mute=("sw-thermal",), rules={"sw-thermal": Limits(for_s=9)})
     file.write_text(config.render(changed), encoding="utf-8")
     assert config.load(file, {"sw-thermal": Limits}) == changed
 

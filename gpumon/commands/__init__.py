@@ -1,0 +1,1 @@
+"""What gpumon does without a screen: one file per verb."""
