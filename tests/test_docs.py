@@ -1,0 +1,43 @@
+"""What the documents promise is what the program does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpumon import config
+from gpumon.rules import RULES
+
+ROOT = Path(__file__).parent.parent
+
+
+def rule_table() -> str:
+    """The README's table of rules, from their docstrings."""
+    rows = [f"| `{rule.id}` | {rule.doc.strip().splitlines()[0]} |" for rule in RULES]
+    return "\n".join(["| rule | says |", "|---|---|", *rows])
+
+
+def test_readme_lists_the_rules() -> None:
+    """The README's table of rules is the one that the docstrings give; this test prints it when stale."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("<!-- rules: begin -->")[1].split("<!-- rules: end -->")[0].strip()
+    assert table == rule_table()
+
+
+def test_config_toml_is_the_defaults() -> None:
+    """config.toml is exactly what `gpumon config` prints without a user's file."""
+    limits = {rule.id: type(rule.limits) for rule in RULES}
+    assert (ROOT / "config.toml").read_text(encoding="utf-8") == config.render(config.load(None, limits))
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    """The last command of .ci/run is, word for word, the README's."""
+    command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip().splitlines()[-1]
+    assert f"```sh\n{command}\n```" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_pictures_exist() -> None:
+    """Every picture that the README shows is in the repository."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pictures = [part.split(")")[0] for part in readme.split("](")[1:] if part.split(")")[0].endswith(".png")]
+    assert pictures
+    assert all((ROOT / picture).exists() for picture in pictures)
