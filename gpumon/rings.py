@@ -1,0 +1,159 @@
+"""Knows how samples lie in memory: fixed arrays written round and round, allocated once."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import Literal
+
+How = Literal["mean", "min", "max"]
+_NAN = math.nan
+_EDGE_S = 1e-4
+"""Epoch seconds as floats resolve about 1e-7 s: a sample this near to an edge is on it."""
+
+
+class Ring:
+    """Rows of one subject, one column per field; a row that was never written reads as NaN."""
+
+    def __init__(self, width: int, slots: int, first: int) -> None:
+        self.width = width
+        self.slots = slots
+        self.last = first - 1
+        """Number of the newest row written."""
+        self._data = array("f", [_NAN]) * (width * slots)
+        self._blank = array("f", [_NAN]) * width
+
+    def write(self, row: int, values: Sequence[float]) -> None:
+        """Store a row; rows left out since the last write become gaps."""
+        width, slots, data = self.width, self.slots, self._data
+        for missed in range(max(self.last + 1, row - slots), row):
+            start = missed % slots * width
+            data[start : start + width] = self._blank
+        start = row % slots * width
+        data[start : start + width] = array("f", values)
+        self.last = row
+
+    def column(self, field: int, first: int, last: int) -> list[float]:
+        """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
+        if last < first:
+            return []
+        reach = min(last, self.last)
+        after = [_NAN] * (last - max(reach, first - 1))
+        if reach < first:
+            return after
+        width, slots, data = self.width, self.slots, self._data
+        low, high = first % slots, reach % slots
+        if low <= high:
+            return data[low * width + field : high * width + field + 1 : width].tolist() + after
+        head = data[low * width + field :: width].tolist()
+        return head + data[field : high * width + field + 1 : width].tolist() + after
+
+
+class Timeline:
+    """When each sample was taken (monotonic seconds since the first) and how much time it stands for."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.last = -1
+        self._elapsed = array("d", bytes(8 * slots))
+        self._cover = array("d", bytes(8 * slots))
+
+    def write(self, row: int, elapsed_s: float, cover_s: float) -> None:
+        """Store the time of a sample."""
+        self._elapsed[row % self.slots] = elapsed_s
+        self._cover[row % self.slots] = cover_s
+        self.last = row
+
+    def oldest(self) -> int:
+        """The oldest row that a reader in another thread may still read while the next one is written."""
+        return max(0, self.last - self.slots + 2)
+
+    def elapsed(self, row: int) -> float:
+        """Seconds from the first sample to this one."""
+        return self._elapsed[row % self.slots]
+
+    def cover(self, row: int) -> float:
+        """Seconds of time that this sample stands for, backwards from its moment."""
+        return self._cover[row % self.slots]
+
+    def after(self, elapsed_s: float, first: int, last: int) -> int:
+        """The first row in ``first``..``last`` later than a moment; ``last + 1`` if there is none."""
+        elapsed, slots, edge = self._elapsed, self.slots, elapsed_s + _EDGE_S
+        low, high = first, last + 1
+        while low < high:
+            middle = (low + high) // 2
+            if elapsed[middle % slots] > edge:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def times(self, first: int, last: int) -> list[float]:
+        """``elapsed`` of the rows ``first``..``last``."""
+        return _stretch(self._elapsed, self.slots, first, last)
+
+    def covers(self, first: int, last: int) -> list[float]:
+        """``cover`` of the rows ``first``..``last``."""
+        return _stretch(self._cover, self.slots, first, last)
+
+    def rows_within(self, start_s: float, end_s: float, first: int, last: int) -> tuple[int, int]:
+        """Rows of the samples that stand for ``(start, end]``: taken in it, else the one that covers it."""
+        low = self.after(start_s, first, last)
+        high = self.after(end_s, low, last) - 1
+        if high < low <= last and self.elapsed(low) - self.cover(low) <= (start_s + end_s) / 2 + _EDGE_S:
+            return low, low
+        return low, high
+
+
+def _stretch(data: array[float], slots: int, first: int, last: int) -> list[float]:
+    if last < first:
+        return []
+    low, high = first % slots, last % slots
+    if low <= high:
+        return data[low : high + 1].tolist()
+    return data[low:].tolist() + data[: high + 1].tolist()
+
+
+class Tier:
+    """Coarser past: mean, min and max of every field over bins of one width."""
+
+    def __init__(self, width_s: float, bins: int) -> None:
+        self.width_s = width_s
+        self.bins = bins
+        self.closed = 0
+        """Bins before this number are complete."""
+
+    def oldest(self) -> int:
+        """The oldest bin still held."""
+        return max(0, self.closed - self.bins + 2)
+
+    def ring(self, width: int) -> Ring:
+        """Storage for one subject: three columns per field."""
+        return Ring(3 * width, self.bins, self.closed)
+
+
+def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float]) -> list[float] | None:
+    """Mean, min and max of every field over some rows, one after the other; None if all is NaN."""
+    folded: list[float] = []
+    known = False
+    for field in range(ring.width):
+        values = ring.column(field, first, last)
+        mean, low, high = fold(values, weights)
+        known = known or mean == mean
+        folded += (mean, low, high)
+    return folded if known else None
+
+
+def fold(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:
+    """Weighted mean, min and max of what is known; NaN three times if nothing is."""
+    known = [value for value in values if value == value]
+    if not known:
+        return _NAN, _NAN, _NAN
+    weight = total = 0.0
+    for value, share in zip(values, weights, strict=True):
+        if value == value:
+            weight += share
+            total += value * share
+    mean = total / weight if weight > 0 else sum(known) / len(known)
+    return mean, min(known), max(known)
