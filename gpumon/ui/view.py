@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from gpumon.model import Alert, Process
 from gpumon.ui.glyphs import Tier
 
 Part = Literal["gpus", "jobs", "alerts"]
@@ -87,6 +88,16 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         """Right edge of every chart: the end of the current block, or of the one scrolled back to."""
         block_s = self.block_s
         return (math.floor(time_s / block_s) + 1 - self.scroll_blocks) * block_s
+
+
+def process_key(process: Process) -> str:
+    """A process's identity over time, as the history names it."""
+    return f"{process.pid}:{process.started_s}"
+
+
+def alert_key(alert: Alert) -> str:
+    """An alert's identity: rule, subject and onset."""
+    return f"{alert.finding.rule}:{alert.finding.subject.key()}:{alert.since_s}"
 
 
 def longer(span_s: float) -> float:
