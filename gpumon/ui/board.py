@@ -24,7 +24,7 @@ from gpumon.ui.glyphs import ascii_row
 from gpumon.ui.painter import Painter, Span
 from gpumon.ui.palette import RESET, Palette
 from gpumon.ui.row import Piece, Row
-from gpumon.ui.view import ViewState
+from gpumon.ui.view import Part, ViewState
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
@@ -67,7 +67,7 @@ class Line(Strip):
         """The text alone."""
         return "".join(text for text, _ in self._row)
 
-    def render(self, console: Console) -> str:
+    def render(self, console: Console) -> str:  # noqa: ARG002 - Textual's signature
         """The same bytes as the painter sends."""
         sgr = self._palette.sgr
         return "".join(f"{sgr(style)}{text}{RESET}" if sgr(style) else text for text, style in self._row)
@@ -265,7 +265,7 @@ class BoardApp(App[int]):
     view: var[ViewState] = var(ViewState, init=False)
     brush: Brush = Brush(Palette())
 
-    def change(self, **changes: Any) -> None:
+    def change(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState
         """Show another view: ``change(span_s=1200)``."""
         raise NotImplementedError
 
@@ -276,6 +276,8 @@ class BoardScreen(Screen[T], inherit_bindings=False):
     ALLOW_SELECT = False
     AUTO_FOCUS: ClassVar[str | None] = ""
     BINDINGS: ClassVar[list[BindingType]] = []
+    PART: ClassVar[Part | None] = None
+    """The part that up and down move in on this screen; None: the focused one."""
 
     @property
     def board_app(self) -> BoardApp:
@@ -293,7 +295,7 @@ class BoardScreen(Screen[T], inherit_bindings=False):
         """What to show; each row ``width`` cells wide."""
         raise NotImplementedError
 
-    def rows_without_frame(self, view: ViewState, width: int, height: int) -> Sequence[Row]:
+    def rows_without_frame(self, view: ViewState, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """What to show before the first sample is there."""
         return ()
 

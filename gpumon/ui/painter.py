@@ -33,8 +33,13 @@ class Span(NamedTuple):
 class Output(Protocol):
     """What the painter needs of the terminal."""
 
-    has_sync: bool
-    is_stalled: bool
+    @property
+    def has_sync(self) -> bool:
+        """The terminal shows what is between two marks at once (mode 2026)."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """It takes no bytes at the moment."""
 
     def write(self, data: str) -> None:
         """Send control sequences and text."""

@@ -1,0 +1,77 @@
+"""How the live screen is opened: terminal first, then the sampler, then Textual; and what its end means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpumon.alerts import MuteList
+from gpumon.config import Config
+from gpumon.ui import tty
+from gpumon.ui.sampler import Sampler
+from gpumon.ui.view import SPANS_S, ViewState
+
+if TYPE_CHECKING:
+    from gpumon.ui.palette import Depth
+    from gpumon.ui.sampler import PacedSource
+
+CRASHED = 70
+
+
+def run_app(make_source: Callable[[], PacedSource], config: Config, *, no_color: bool = False) -> int:
+    """Show the live screen until the user leaves it; returns the exit code.
+
+    Args:
+        make_source: called on the sampler's thread.
+        config: the effective configuration, the command line's options applied.
+        no_color: ``--no-color``.
+
+    Raises:
+        UsageError: this is not a terminal.
+        GpumonError: what ended sampling, for the command line to print.
+    """
+    tty.require_terminal()
+    depth = tty.depth(no_color=no_color or config.theme == "mono")
+    tier = tty.tier(is_ascii=config.ascii)
+    mutes = MuteList()
+    sampler = Sampler(make_source, config, mutes)
+    sampler.start()
+    must_ask = config.theme == "auto" and depth > 0 and os.environ.get("TERM") != "linux"
+    with tty.BackgroundQuestion(is_asked=must_ask) as question:
+        _settle_textual(depth)
+        from gpumon.ui.app import GpumonApp
+        from gpumon.ui.palette import Palette
+
+        answer = question.answer()
+    theme = config.theme if config.theme != "auto" else "light" if tty.is_light(answer) else "dark"
+    palette = Palette(theme, depth)
+    view = ViewState(
+        span_s=next((span for span in SPANS_S if span >= config.span_s), SPANS_S[-1]),
+        interval_s=config.interval_s,
+        tier=tier,
+        has_color=palette.has_color,
+        is_read_only=config.read_only,
+    )
+    app = GpumonApp(
+        sampler,
+        config,
+        view,
+        palette,
+        mutes=mutes,
+        typed=question.typed,
+        can_paint=os.environ.get("GPUMON_PAINT") != "0",
+    )
+    app.run(mouse=False)
+    sampler.stop()
+    if app.failure is not None:
+        raise app.failure
+    return CRASHED if app.return_code else 0
+
+
+def _settle_textual(depth: Depth) -> None:
+    """Textual reads these once, at import: no 24-bit colour, no size from the shell, no greys in place of NO_COLOR."""
+    os.environ["TEXTUAL_COLOR_SYSTEM"] = "256" if depth == 256 else "standard"
+    os.environ["TEXTUAL_ANIMATIONS"] = "none"
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "TEXTUAL", "TEXTUAL_DRIVER", "TEXTUAL_FILTERS"):
+        os.environ.pop(name, None)

@@ -1,0 +1,252 @@
+"""How frames reach the screen: drawn when they come, aged when they do not, rung for when they alarm."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from typing import Any
+
+import msgspec
+from textual.app import ComposeResult
+from textual.message import Message
+
+from gpumon.alerts import MuteList
+from gpumon.config import Config
+from gpumon.monitor import Frame
+from gpumon.ui import selection
+from gpumon.ui.board import BoardApp, BoardScreen, Brush
+from gpumon.ui.overview import Overview
+from gpumon.ui.painter import Painter
+from gpumon.ui.palette import Palette
+from gpumon.ui.sampler import Sampler
+from gpumon.ui.terminal import Terminal, add_signal_handlers
+from gpumon.ui.view import Part, ViewState, alert_key
+
+TOAST_S = 3.0
+CPU_WINDOW_S = 5.0
+
+
+class FrameReady(Message):
+    """A new frame; a newer one replaces it where drawing cannot keep up."""
+
+    def __init__(self, frame: Frame) -> None:
+        """The newest frame."""
+        super().__init__()
+        self.frame = frame
+
+    def can_replace(self, message: Message) -> bool:
+        """Only the newest is worth drawing; rules and history have seen them all."""
+        return isinstance(message, FrameReady)
+
+
+class SamplingFailed(Message):
+    """Sampling has ended by an exception."""
+
+    def __init__(self, error: Exception) -> None:
+        """The exception as raised on the sampler's thread."""
+        super().__init__()
+        self.error = error
+
+
+class CpuMeter:
+    """Our own CPU time over the last five seconds."""
+
+    def __init__(self) -> None:
+        """Starts counting now: start-up is not what running costs."""
+        self._at_s = time.monotonic()
+        self._spent_s = time.process_time()
+        self.cpu_pct: float | None = None
+
+    def read(self) -> float | None:
+        """Percent of one core, renewed every five seconds; None before that."""
+        now_s = time.monotonic()
+        elapsed_s = now_s - self._at_s
+        if elapsed_s >= CPU_WINDOW_S:
+            spent_s = time.process_time()
+            self.cpu_pct = 100.0 * (spent_s - self._spent_s) / elapsed_s
+            self._at_s, self._spent_s = now_s, spent_s
+        return self.cpu_pct
+
+
+class Stage(BoardApp):
+    """Holds the newest frame and the view; every screen is drawn from these two."""
+
+    CSS_PATH = "gpumon.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+
+    def __init__(
+        self,
+        sampler: Sampler | None,
+        config: Config,
+        view: ViewState,
+        palette: Palette,
+        *,
+        mutes: MuteList | None = None,
+        typed: bytes = b"",
+        can_paint: bool = True,
+    ) -> None:
+        """Without a sampler the app is a renderer: set ``frame`` and call ``draw``."""
+        super().__init__(driver_class=Terminal, ansi_color=True)
+        self.sampler = sampler
+        self.config = config
+        self.mutes = mutes or MuteList()
+        self.typed = typed
+        """Keys that came before the screen was there."""
+        self.terminal: Terminal | None = None
+        self.failure: Exception | None = None
+        """What ended sampling; raised again once the terminal is restored."""
+        self._can_paint = can_paint
+        self.brush = Brush(palette, is_ascii=view.tier == "ascii")
+        self.set_reactive(BoardApp.view, view)
+        self._newest: Frame | None = None
+        self._rung: frozenset[str] | None = None
+        self._meter = CpuMeter()
+        self._arrived_s = 0.0
+        self._age_timer: asyncio.TimerHandle | None = None
+        self._toast_timer: asyncio.TimerHandle | None = None
+
+    # --- life ---
+
+    def compose(self) -> ComposeResult:
+        """Nothing: each screen brings its board."""
+        return ()
+
+    def get_default_screen(self) -> Overview:
+        """The overview is the bottom of the stack."""
+        return Overview()
+
+    def on_load(self) -> None:
+        """Look after the ways of ending that are not keys."""
+        if not self.is_headless:
+            add_signal_handlers(asyncio.get_running_loop(), self)
+
+    def on_mount(self) -> None:
+        """Take what the sampler has already and everything that it makes from now on."""
+        if self.terminal is not None and self._can_paint:
+            self.brush = self.brush._replace(painter=Painter(self.terminal, self.brush.palette))
+        self.app_resume_signal.subscribe(self, lambda _: self.redraw())
+        if self.sampler is not None:
+            self.sampler.attach(
+                lambda frame: self.post_message(FrameReady(frame)),
+                lambda error: self.post_message(SamplingFailed(error)),
+            )
+
+    def on_unmount(self) -> None:
+        """No timer outlives the loop."""
+        for timer in (self._age_timer, self._toast_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def on_sampling_failed(self, message: SamplingFailed) -> None:
+        """End; ``run_app`` raises the error where the command line can answer it."""
+        self.failure = message.error
+        self.exit()
+
+    # --- frames and drawing ---
+
+    def on_frame_ready(self, message: FrameReady) -> None:
+        """Show the frame, unless the picture is paused; ring for what is new."""
+        frame, before = message.frame, self.frame
+        is_first = self._newest is None
+        self._newest = frame
+        self._arrived_s = time.monotonic()
+        self._watch_age()
+        self._ring(frame)
+        changes: dict[str, Any] = {}
+        if self.view.age_s:
+            changes["age_s"] = 0.0
+        if self.view.started_s is None:
+            changes["started_s"] = frame.window.last.time_s
+        self_cpu_pct = self._meter.read()
+        if self_cpu_pct != self.view.self_cpu_pct:
+            changes["self_cpu_pct"] = self_cpu_pct
+        if self.view.paused_at_s is None:
+            self.frame = frame
+            if before is not None:
+                changes |= selection.neighbour(before, frame, self.view, self._part())
+        elif frame.headline.state == "critical" and self.frame is not None:
+            self.frame = _with_headline(self.frame, frame)
+        if changes:
+            self._set(**changes)
+        self.draw()
+        if is_first:
+            self.call_after_refresh(_settle_memory)
+
+    def draw(self) -> None:
+        """Bring the top screen up to date; a terminal that takes no bytes is left alone until it does."""
+        if self.terminal is not None and self.terminal.is_stalled:
+            return
+        screen = self.screen
+        if isinstance(screen, BoardScreen):
+            screen.draw()
+
+    def redraw(self) -> None:
+        """Send every cell again."""
+        self.draw()
+        self.screen.refresh()
+
+    def _set(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState
+        self.view = msgspec.structs.replace(self.view, **changes)
+
+    def change(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState
+        """Another view of the same frame."""
+        self._set(**changes)
+        self.draw()
+
+    def toast(self, text: str, seconds: float = TOAST_S) -> None:
+        """Answer a key in the headline's second row."""
+        if self._toast_timer is not None:
+            self._toast_timer.cancel()
+        self._toast_timer = asyncio.get_running_loop().call_later(seconds, lambda: self.change(toast=None))
+        self.change(toast=text)
+
+    def _watch_age(self) -> None:
+        """Wake only when the next frame is late: an age that is shown as 0 needs no clock."""
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        late_s = max(2.0, 2.0 * self.view.interval_s)
+        self._age_timer = asyncio.get_running_loop().call_later(late_s, self._grow_old)
+
+    def _grow_old(self) -> None:
+        self._age_timer = asyncio.get_running_loop().call_later(1.0, self._grow_old)
+        self.change(age_s=float(int(time.monotonic() - self._arrived_s)))
+
+    def _ring(self, frame: Frame) -> None:
+        """Ring once for each alert that has become critical since the program started; those it found do not count."""
+        critical = frozenset(
+            alert_key(alert)
+            for alert in frame.alerts
+            if alert.finding.severity == "critical"
+            and alert.is_firing()
+            and alert.muted_until_s is None
+            and alert.suppressed_by is None
+        )
+        known, self._rung = self._rung, (self._rung or frozenset()) | critical
+        if known is not None and critical - known and self.config.bell:
+            self.bell()
+
+    def _part(self) -> Part:
+        """The part that up and down move in."""
+        screen = self.screen
+        return screen.PART or self.view.part if isinstance(screen, BoardScreen) else self.view.part
+
+
+def _with_headline(held: Frame, newest: Frame) -> Frame:
+    """The paused picture under the headline of now: a new critical alert is never hidden."""
+    return Frame(
+        window=held.window,
+        headline=newest.headline,
+        info=held.info,
+        alerts=held.alerts,
+        abstained=held.abstained,
+        sample_ms=held.sample_ms,
+    )
+
+
+def _settle_memory() -> None:
+    """Start-up's objects live for ever: keep the collector from walking them each time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5000, 20, 50)

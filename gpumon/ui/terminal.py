@@ -1,0 +1,230 @@
+"""How bytes reach the terminal and keys come from it without ever waiting; knows when the terminal is gone.
+
+Differs from Textual's driver in what the traps of real terminals need: input sleeps in ``poll`` (no ten
+wake-ups a second), end of input ends the program instead of spinning, a terminal that takes no bytes
+blocks nothing, and a second SIGCONT does not start a second input thread. Private names of Textual used
+here: ``_debug``, ``_loop``, ``_key_thread``, ``_must_signal_resume``, ``_xterm_parser``;
+Textual is pinned and tests/ui/test_terminal.py opens, types, resizes, suspends and quits under a pty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import select
+import threading
+import time
+from codecs import getincrementaldecoder
+from typing import TYPE_CHECKING
+
+from textual import constants
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.messages import TerminalSupportsSynchronizedOutput
+
+if TYPE_CHECKING:
+    from gpumon.ui.stage import Stage
+
+SMALL_WRITE = 256
+"""A pty with any room at all has room for this much: what may be sent to a descriptor that can block."""
+PENDING_MAX = 1 << 18
+"""Beyond this much unsent, pictures are dropped: a full repaint follows when bytes flow again."""
+LAST_WORDS_S = 0.1
+"""How long leaving the screen may wait for a terminal that takes no bytes."""
+
+_LATE_ANSWER = re.compile(r"\x1b\]11;[^\x07\x1b]*(?:\x07|\x1b\\)")
+_LATE_ANSWER_BEGUN = re.compile(r"\x1b\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?$")
+
+
+class Terminal(LinuxDriver):
+    """The driver; gives itself to the app as ``app.terminal``."""
+
+    def __init__(
+        self, app: Stage, *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        """Open a descriptor of our own on the terminal, so that making it non-blocking bothers nobody."""
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._screen = app
+        self._screen_fd = 2  # where Textual writes
+        self.has_sync = False
+        self.is_gone = False
+        self._out, self._write_max = _open_own(self._screen_fd)
+        self._wake_read, self._wake_write = os.pipe()
+        self._pending = bytearray()
+        self._lock = threading.RLock()
+        self._is_draining = False
+        self._is_leaving = False
+        self._typed = app.typed
+        app.terminal = self
+
+    @property
+    def is_stalled(self) -> bool:
+        """Bytes wait because the terminal takes none: draw nothing until ``resumed``."""
+        return bool(self._pending) or self.is_gone
+
+    # --- output ---
+
+    def write(self, data: str) -> None:
+        """Send now what the terminal takes; the rest follows when it can."""
+        if self.is_gone:
+            return
+        with self._lock:
+            if len(self._pending) > PENDING_MAX and not self._is_leaving:
+                return
+            self._pending += data.encode("utf-8", "replace")
+            self._send()
+            must_wait = bool(self._pending) and not self._is_draining
+            self._is_draining |= must_wait
+        if must_wait:
+            self._loop.call_soon_threadsafe(self._watch_output)
+
+    def _send(self) -> None:
+        poller = select.poll()
+        poller.register(self._out, select.POLLOUT)
+        while self._pending:
+            try:
+                ready = poller.poll(0)
+                if not ready or not ready[0][1] & select.POLLOUT:
+                    return
+                sent = os.write(self._out, self._pending[: self._write_max])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lose()
+                return
+            del self._pending[:sent]
+
+    def _watch_output(self) -> None:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            self._loop.add_writer(self._out, self._drain)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._send()
+            if self._pending and not self.is_gone:
+                return
+            self._is_draining = False
+            self._loop.remove_writer(self._out)
+        if not self.is_gone and not self._is_leaving:
+            self._screen.redraw()
+
+    def _lose(self) -> None:
+        """The terminal is closed: nothing can be shown or asked any more."""
+        if not self.is_gone:
+            self.is_gone = True
+            self._pending.clear()
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._screen.exit)
+
+    # --- start and stop ---
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Ask the terminal: COLUMNS and LINES of the shell are not updated by a resize."""
+        try:
+            width, height = os.get_terminal_size(self._screen_fd)
+        except OSError:
+            return 80, 24
+        return width or 80, height or 24
+
+    def start_application_mode(self) -> None:
+        """Take the terminal; after SIGSTOP (not SIGTSTP) it was never given back, so do that first."""
+        if self._key_thread is not None and self._key_thread.is_alive():
+            self.stop_application_mode()
+            self.close()
+            self._must_signal_resume = True
+        self._is_leaving = False
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def disable_input(self) -> None:
+        """Wake the input thread so that it ends now, and wait for it."""
+        os.write(self._wake_write, b"x")
+        super().disable_input()
+        while select.select([self._wake_read], [], [], 0)[0]:
+            os.read(self._wake_read, 64)
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was; a terminal that takes no bytes is not waited for."""
+        self._is_leaving = True
+        super().stop_application_mode()
+        until = time.monotonic() + LAST_WORDS_S
+        while self._pending and not self.is_gone and time.monotonic() < until:
+            time.sleep(0.01)
+            with self._lock:
+                self._send()
+        self._pending.clear()
+
+    # --- input ---
+
+    def run_input_thread(self) -> None:
+        """Turn bytes into events; sleeps until there are any, ends with the terminal."""
+        poller = select.poll()
+        poller.register(self.fileno, select.POLLIN)
+        poller.register(self._wake_read, select.POLLIN)
+        parser = XTermParser(self._debug)
+        decoder = getincrementaldecoder("utf-8")("replace")
+        held = ""
+        data: bytes | None = self._typed
+        self._typed = b""
+        while True:
+            if data:
+                text, held = _without_late_answer(held + decoder.decode(data))
+                for event in parser.feed(text) if text else ():  # feeding nothing means end of file to it
+                    self.process_message(event)
+            # One more round after each read: a lone Escape is one only when nothing follows it.
+            ready = poller.poll(None if data is None else constants.ESCAPE_DELAY * 1000 + 10)
+            for event in parser.tick():
+                self.process_message(event)
+            data = None
+            for fd, _ in ready:
+                if fd == self._wake_read:
+                    return
+                data = self._read()
+                if not data:
+                    self._lose()
+                    return
+
+    def _read(self) -> bytes:
+        """What was typed; nothing at the terminal's end (EIO after a hang-up, EOF before it)."""
+        try:
+            return os.read(self.fileno, 4096)
+        except OSError:
+            return b""
+
+    def process_message(self, message: Message) -> None:
+        """Note what the terminal says it can do on the way."""
+        if isinstance(message, TerminalSupportsSynchronizedOutput):
+            self.has_sync = True
+        super().process_message(message)
+
+
+def _without_late_answer(text: str) -> tuple[str, str]:
+    """Drop answers to OSC 11 that came after 100 ms, which would be taken for keys; hold one that has only begun."""
+    if "\x1b]" not in text:
+        return text, ""
+    text = _LATE_ANSWER.sub("", text)
+    begun = _LATE_ANSWER_BEGUN.search(text)
+    return (text, "") if begun is None else (text[: begun.start()], text[begun.start() :])
+
+
+def _open_own(fd: int) -> tuple[int, int]:
+    """A non-blocking descriptor of our own on the same terminal and how much to write at once.
+
+    O_NONBLOCK belongs to the open file, which the shell shares: setting it on the given one would break
+    programs that run later. A terminal of another user (su, sudo -u) cannot be opened: small pieces then.
+    """
+    try:
+        return os.open(os.ttyname(fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC), 1 << 16
+    except OSError:
+        return fd, SMALL_WRITE
+
+
+def add_signal_handlers(loop: asyncio.AbstractEventLoop, app: Stage) -> None:
+    """End properly on SIGTERM and SIGHUP; an ignored SIGHUP (nohup) stays ignored."""
+    import signal
+
+    loop.add_signal_handler(signal.SIGTERM, app.exit)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, app.exit)

@@ -1,0 +1,158 @@
+"""What the terminal is and can do, found out before Textual is imported: colours, glyphs, light or dark."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from gpumon.errors import UsageError
+from gpumon.ui.glyphs import Tier
+
+Depth = Literal[256, 16, 0]
+
+ANSWER_S = 0.1
+"""How long the terminal may take to name its background."""
+
+_MANY_COLORS = ("256color", "direct", "kitty", "alacritty", "ghostty", "wezterm", "foot", "contour", "rio")
+_BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)[^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def require_terminal(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse with one line where a screen cannot be drawn, read or left; UsageError."""
+    for stream, name in ((sys.__stdout__, "stdout"), (sys.__stderr__, "stderr"), (sys.__stdin__, "stdin")):
+        if stream is None or stream.closed or not stream.isatty():
+            raise UsageError(f"{name} is not a terminal; use  gpumon once  or  gpumon once --json")
+    if environment.get("TERM") == "dumb":
+        raise UsageError("TERM=dumb cannot show a screen; use  gpumon once  or  gpumon once --json")
+
+
+def depth(environment: Mapping[str, str] = os.environ, *, no_color: bool = False) -> Depth:
+    """How many colours to send; never 24 bits: they cost three times the bytes."""
+    if no_color or environment.get("NO_COLOR"):
+        return 0
+    term = environment.get("TERM", "")
+    if any(word in term for word in _MANY_COLORS) or environment.get("COLORTERM") in ("truecolor", "24bit"):
+        return 256
+    return 16
+
+
+def tier(environment: Mapping[str, str] | None = None, *, is_ascii: bool = False) -> Tier:
+    """Which characters the terminal can be expected to show."""
+    environment = users_environment() if environment is None else environment
+    if is_ascii or not _is_utf8(environment):
+        return "ascii"
+    return "half" if environment.get("TERM") == "linux" else "blocks"
+
+
+def _is_utf8(environment: Mapping[str, str]) -> bool:
+    """The user's locale is UTF-8. Where no locale is set at all (most containers) the terminal still is."""
+    stream = sys.__stderr__
+    if stream is not None and "utf" not in (stream.encoding or "").lower():
+        return False
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        value = environment.get(name)
+        if value:
+            return "utf8" in value.lower().replace("-", "")
+    return True
+
+
+def users_environment() -> dict[str, str]:
+    """The environment as the user gave it: Python itself sets LC_CTYPE=C.UTF-8 under LANG=C (PEP 538)."""
+    environment = dict(os.environ)
+    if environment.get("LC_CTYPE") == "C.UTF-8":
+        try:
+            given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        except OSError:
+            return environment
+        if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
+            del environment["LC_CTYPE"]
+    return environment
+
+
+def is_light(answer: tuple[float, float, float] | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the background is light: by the terminal's own answer, else COLORFGBG, else it is dark."""
+    if answer is not None:
+        red, green, blue = answer
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5
+    background = environment.get("COLORFGBG", "").rpartition(";")[2]
+    return background.isdigit() and int(background) in (7, *range(9, 16))
+
+
+def parse_background(reply: bytes) -> tuple[float, float, float] | None:
+    """The colour in an answer to OSC 11, each part 0 to 1; None where there is none."""
+    match = _BACKGROUND.search(reply)
+    if match is None:
+        return None
+    red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in match.groups())
+    return red, green, blue
+
+
+def without_background(reply: bytes) -> bytes:
+    """What else was in the reply: keys that the user typed meanwhile."""
+    return _BACKGROUND.sub(b"", reply)
+
+
+class BackgroundQuestion:
+    """OSC 11 asked on entering, the answer taken by ``answer``; imports go on in between.
+
+    The terminal is silent and unbuffered meanwhile, so that the answer neither shows nor waits for Enter.
+    """
+
+    def __init__(self, *, is_asked: bool) -> None:
+        """``is_asked`` False asks nothing and touches nothing."""
+        self._is_asked = is_asked and _is_in_foreground()
+        self._until = 0.0
+        self._before: list[int | list[bytes | int]] | None = None
+        self.typed = b""
+        """Keys that came in before the screen was there."""
+
+    def __enter__(self) -> BackgroundQuestion:  # noqa: PYI034 - Self is not in Python 3.10
+        """Ask."""
+        if self._is_asked:
+            fd = 0
+            self._before = termios.tcgetattr(fd)
+            silent = termios.tcgetattr(fd)
+            silent[3] &= ~(termios.ECHO | termios.ICANON)
+            termios.tcsetattr(fd, termios.TCSANOW, silent)
+            os.write(2, b"\x1b]11;?\x1b\\")
+            self._until = time.monotonic() + ANSWER_S
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the terminal its settings back."""
+        if self._before is not None:
+            termios.tcsetattr(0, termios.TCSANOW, self._before)
+
+    def answer(self) -> tuple[float, float, float] | None:
+        """The background colour; waits for what is left of the 100 ms."""
+        if self._before is None:
+            return None
+        reply = b""
+        while parse_background(reply) is None:
+            wait_s = max(0.0, self._until - time.monotonic())
+            if not select.select([0], [], [], wait_s)[0]:
+                break
+            part = os.read(0, 4096)
+            if not part:
+                break
+            reply += part
+        self.typed = without_background(reply)
+        return parse_background(reply)
+
+
+def _is_in_foreground() -> bool:
+    """A background job would be stopped by touching the terminal."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

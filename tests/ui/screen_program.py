@@ -1,0 +1,114 @@
+"""The real screen over a small source that the test steers: the program that the pty tests start.
+
+Arguments: ``key=value``; ``interval=0.2``, ``gpus=2``, ``stop_after=5``, ``fail_after=3``, ``hang=1``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from gpumon.config import Config
+from gpumon.errors import GpumonError
+from gpumon.model import Gpu, Host, Process, Snapshot
+
+
+class SteadySource:
+    """GPUs whose values move a little in every sample."""
+
+    kind = "demo"
+    name = "steady"
+
+    def __init__(self, interval_s: float, gpus: int, stop_after: int, fail_after: int, *, is_hanging: bool) -> None:
+        self.interval_s = interval_s
+        self._gpus = gpus
+        self._stop_after = stop_after
+        self._fail_after = fail_after
+        self._is_hanging = is_hanging
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        step = 0
+        while not self._closed.is_set():
+            if self._fail_after and step >= self._fail_after:
+                raise ZeroDivisionError("the fake source fails as told")
+            if self._stop_after and step >= self._stop_after:
+                threading.Event().wait()  # a driver call that never returns
+            yield self._snapshot(step)
+            step += 1
+            self._closed.wait(self.interval_s)
+
+    def close(self) -> None:
+        if self._is_hanging:
+            threading.Event().wait()
+        self._closed.set()
+
+    def _snapshot(self, step: int) -> Snapshot:
+        gpus = tuple(
+            Gpu(
+                uuid=f"GPU-{i}",
+                index=i,
+                name="NVIDIA H100 80GB HBM3",
+                utilization_pct=float(50 + (step * 7 + i * 3) % 50),
+                memory_used_bytes=(40 + (step + i) % 30) << 30,
+                memory_total_bytes=80 << 30,
+                power_w=400.0 + 100.0 * math.sin(step / 5 + i),
+                power_limit_w=700.0,
+                temperature_c=float(60 + (step + i) % 20),
+                temperature_slowdown_c=87.0,
+                sm_clock_mhz=1755.0,
+                sm_clock_max_mhz=1980.0,
+                age_s=0.0,
+            )
+            for i in range(self._gpus)
+        )
+        processes = tuple(
+            Process(
+                pid=4000 + i,
+                started_s=1.0,
+                user="ana",
+                name="python",
+                command="python 訓練.py" if i == 1 else "python train.py",
+                gpu_memory_bytes={f"GPU-{i}": 30 << 30},
+                cpu_pct=float(90 + (step + i) % 30),
+                role="trainer",
+            )
+            for i in range(self._gpus)
+        )
+        return Snapshot(
+            time_s=time.time(),
+            interval_s=self.interval_s if step else None,
+            gpus=gpus,
+            processes=processes,
+            host=Host(name="node07", driver_version="580.95", cpu_count=16, cpu_pct=20.0 + step % 9),
+        )
+
+
+def main() -> int:
+    options = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    from gpumon.ui.run import run_app
+
+    def make_source() -> SteadySource:
+        if "error" in options:
+            raise GpumonError(options["error"])
+        return SteadySource(
+            float(options.get("interval", "0.2")),
+            int(options.get("gpus", "2")),
+            int(options.get("stop_after", "0")),
+            int(options.get("fail_after", "0")),
+            is_hanging="hang" in options,
+        )
+
+    config = Config(theme=options.get("theme", "auto"), interval_s=float(options.get("interval", "0.2")))
+    try:
+        return run_app(make_source, config)
+    except GpumonError as error:
+        sys.stderr.write(f"gpumon: {error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
