@@ -1,0 +1,119 @@
+"""Simulated GPUs as a source: ten minutes of a scenario at once, then in real time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import Event as Signal
+from time import monotonic, time
+
+from gpumon.model import Snapshot
+
+from .simulator.scenarios import DEFAULT, NOW_S, SCENARIOS, Scenario, Story, scenario_named
+
+__all__ = ["DEFAULT", "SCENARIOS", "DemoSource", "Scenario", "scenario_named", "simulate"]
+
+TRACE_START_S = 1_796_126_400.0
+"""2026-12-01 12:00 UTC: the wall clock of traces, so that they are the same on every day."""
+LONGEST_NAP_S = 1.0
+SUSPENDED_S = 5.0
+"""A pause this much longer than asked for means that the machine or the program was stopped."""
+
+
+def simulate(
+    scenario: str,
+    seconds: float,
+    *,
+    seed: int = 0,
+    interval_s: float = 1.0,
+    gpus: int | None = None,
+    window_s: float | None = None,
+    start_s: float = TRACE_START_S,
+    at_s: float = 0.0,
+) -> Iterator[Snapshot]:
+    """A trace of a scenario: the same arguments give the same snapshots.
+
+    Args:
+        scenario: a name of ``SCENARIOS``.
+        seconds: length; the first snapshot is at 0, the last at or before this.
+        seed: of everything random.
+        interval_s: between two snapshots.
+        gpus: how many, instead of the scenario's own number.
+        window_s: the driver's utilization window, instead of the card's own (1/6, 1/2 or 1 s).
+        start_s: wall clock (epoch) of the first snapshot.
+        at_s: where in the story to begin; most troubles begin at 225 s.
+    """
+    story = Story(
+        scenario_named(scenario), seed=seed, gpus=gpus, window_s=window_s, start_s=at_s, epoch_s=start_s
+    )
+    yield story.world.snapshot(None)
+    for _ in range(int(seconds / interval_s + 1e-9)):
+        story.advance(interval_s)
+        yield story.world.snapshot(interval_s)
+
+
+class DemoSource:
+    """Simulated GPUs that look like a live machine; ``kind`` tells everybody that they are not."""
+
+    kind = "demo"
+
+    def __init__(
+        self,
+        scenario: str | None = None,
+        *,
+        seed: int = 0,
+        interval_s: float = 1.0,
+        backlog_s: float = NOW_S,
+        gpus: int | None = None,
+        now: Callable[[], float] = time,
+    ) -> None:
+        """``interval_s`` may be assigned while it runs. ``now`` is the wall clock."""
+        self._scenario = scenario_named(scenario or DEFAULT)
+        self.name = self._scenario.name
+        self.interval_s = interval_s
+        self._seed = seed
+        self._backlog_s = backlog_s
+        self._gpus = gpus
+        self._now = now
+        self._closed = Signal()
+
+    def close(self) -> None:
+        """End the iteration at once, from any thread."""
+        self._closed.set()
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        """The backlog without waiting, its times ending now; then one snapshot per interval for ever."""
+        interval_s = self.interval_s
+        samples = int(self._backlog_s / interval_s + 1e-9)
+        past_s = samples * interval_s
+        story = Story(
+            self._scenario,
+            seed=self._seed,
+            gpus=self._gpus,
+            start_s=NOW_S - past_s,
+            epoch_s=self._now() - past_s,
+        )
+        yield story.world.snapshot(None)
+        for _ in range(samples):
+            if self._closed.is_set():
+                return
+            story.advance(interval_s)
+            yield story.world.snapshot(interval_s)
+        yield from self._live(story)
+
+    def _live(self, story: Story) -> Iterator[Snapshot]:
+        due = monotonic()
+        while (waited := self._wait(due)) is not None:
+            due += waited
+            story.advance(min(waited, 60.0))
+            story.world.epoch_s = self._now() - story.world.now_s
+            yield story.world.snapshot(waited)
+
+    def _wait(self, since: float) -> float | None:
+        """Wait for the end of the interval that began at ``since``; how long it was, or None once closed."""
+        while (left := since + self.interval_s - monotonic()) > 0:
+            if self._closed.wait(min(left, LONGEST_NAP_S)):
+                return None
+        if self._closed.is_set():
+            return None
+        late = monotonic() - since
+        return late if late > self.interval_s + SUSPENDED_S else self.interval_s

@@ -1,0 +1,136 @@
+"""How batches come to a rank: workers that prepare them in order, the disk they read from, the cores they share."""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+
+LATENCY_S = 0.0002
+
+
+class Disk:
+    """A disk behind the page cache: bytes that miss it queue for the disk's bandwidth."""
+
+    def __init__(self, bytes_per_s: float, hit_share: float) -> None:
+        """``hit_share`` of what is read is in memory already."""
+        self.bytes_per_s = bytes_per_s
+        self.hit_share = hit_share
+        self.queued_bytes = 0.0
+        self.served_bytes = 0.0
+        self.written_bytes = 0.0
+        self.busy_s = 0.0
+        self._drained_s: float | None = None
+
+    def read_s(self, now_s: float, size: float) -> float:
+        """How long a read issued now takes."""
+        missed = size * (1.0 - self.hit_share)
+        if missed <= 0:
+            return 0.0
+        self.drain(now_s)
+        self.queued_bytes += missed
+        return LATENCY_S + self.queued_bytes / self.bytes_per_s
+
+    def drain(self, now_s: float) -> None:
+        """Serve the queue up to ``now_s``."""
+        if self._drained_s is None:
+            self._drained_s = now_s
+        elapsed = now_s - self._drained_s
+        if elapsed <= 0:
+            return
+        served = min(self.queued_bytes, elapsed * self.bytes_per_s)
+        self.queued_bytes -= served
+        self.served_bytes += served
+        self.busy_s += served / self.bytes_per_s
+        self._drained_s = now_s
+
+    def write(self, size: float) -> None:
+        """Write behind the readers' back, at the disk's own pace."""
+        self.written_bytes += size
+        self.busy_s += size / self.bytes_per_s
+
+    def reset_interval(self) -> None:
+        """Begin a new sampling interval."""
+        self.served_bytes = self.written_bytes = self.busy_s = 0.0
+
+
+class Usage:
+    """What one worker did in an interval, in seconds."""
+
+    __slots__ = ("batches", "reading_s", "running_s", "state")
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.batches = self.reading_s = self.running_s = 0.0
+        self.state = "S"
+
+
+class Loader:
+    """A DataLoader: worker ``j % N`` prepares batch ``j``; batches are delivered in order, N·k of them ahead."""
+
+    def __init__(self, *, workers: int, prefetch: int, prep_s: float, batch_bytes: float, disk: Disk) -> None:
+        """``prep_s`` is the processor time of one batch."""
+        self.workers = workers
+        self.prefetch = prefetch
+        self.prep_s = prep_s
+        self.batch_bytes = batch_bytes
+        self.disk = disk
+        self.slowdown = 1.0
+        """Runnable threads per core, where more than one: how much longer a worker takes."""
+        self.spread = 0.08
+        self.is_stuck = False
+        self._turn = 0
+        self._free = [0.0] * workers
+        self._ready: deque[float] = deque()
+        self._work: list[deque[tuple[float, float, float]]] = [deque() for _ in range(workers)]
+
+    def start(self, now_s: float, rng: Random) -> None:
+        """Spawn the workers and give each its first batches."""
+        for worker in range(self.workers):
+            self._free[worker] = now_s + rng.random() * self.prep_s / self.workers
+        for _ in range(self.workers * self.prefetch):
+            self._dispatch(now_s, rng)
+
+    def take(self, now_s: float, rng: Random) -> float:
+        """Ask for the next batch; returns when it is there."""
+        ready = self._ready.popleft()
+        got = ready if ready > now_s else now_s
+        self._dispatch(got, rng)
+        return got
+
+    def _dispatch(self, now_s: float, rng: Random) -> None:
+        worker = self._turn
+        self._turn = (worker + 1) % self.workers
+        free = self._free[worker]
+        begin = free if free > now_s else now_s
+        read = begin + self.disk.read_s(now_s, self.batch_bytes)
+        # The sum of two uniform numbers is bell-shaped enough and costs a third of gauss().
+        wobble = 1.0 + self.spread * 2.45 * (rng.random() + rng.random() - 1.0)
+        end = read + self.prep_s * self.slowdown * wobble
+        self._free[worker] = end
+        self._ready.append(end)
+        self._work[worker].append((begin, read, end))
+
+    def busy_workers(self, now_s: float) -> int:
+        """How many workers have a batch in hand."""
+        return 0 if self.is_stuck else sum(free > now_s for free in self._free)
+
+    def usage(self, worker: int, begin_s: float, end_s: float) -> Usage:
+        """What a worker did in [begin, end); each interval is asked for once, in order."""
+        use = Usage()
+        work = self._work[worker]
+        while work:
+            begin, read, end = work[0]
+            if begin >= end_s:
+                break
+            low = begin if begin > begin_s else begin_s
+            high = end if end < end_s else end_s
+            if high > low:
+                middle = min(max(read, low), high)
+                use.reading_s += middle - low
+                use.running_s += high - middle
+                use.batches += (high - low) / (end - begin)
+            if end > end_s:
+                use.state = "D" if end_s < read else "R"
+                break
+            work.popleft()
+        return use
