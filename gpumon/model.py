@@ -152,6 +152,8 @@ class Process(Value, frozen=True, kw_only=True):
     local_rank: int | None = None
     world_size: int | None = None
     libraries: tuple[str, ...] | None = None
+    threads: tuple[str, ...] | None = None
+    """Beginnings of known thread names a trainer has running: pt_data_pin, pt_nccl_watchdg, tf_data_ …"""
     environment: dict[str, str] | None = None
     data_filesystem: str | None = None
 
@@ -167,6 +169,8 @@ class Host(Value, frozen=True, kw_only=True):
     """laptop, desktop, server, virtual."""
     sees_host_pids: bool | None = None
     """False inside a PID namespace or behind hidepid: the driver's PIDs mean nothing here."""
+    processes_hidden: str | None = None
+    """Why processes cannot be looked up by the driver's PIDs, in plain words; None where they can."""
     driver_age_s: float | None = None
     """Since the driver last answered anything at all; grows while a call hangs or NVML is away."""
     driver_error: str | None = None
@@ -306,6 +310,8 @@ class Alert(Value, frozen=True, kw_only=True):
     suppressed_by: str | None = None
     """Rule whose finding explains this one; a suppressed alert is in the log, never in the headline."""
     times_raised: int = 1
+    lost_gpu_s: float | None = None
+    """GPU time lost to it so far, where its cost is known: lost share × GPUs of the job × time."""
 
     def is_firing(self) -> bool:
         """Raised and not yet resolved (clearing still counts)."""
@@ -321,6 +327,8 @@ class Job(Value, frozen=True, kw_only=True):
     kind: JobKind = "unknown"
     phase: Phase = "start"
     phase_since_s: float | None = None
+    trained_since_s: float | None = None
+    """When it first left its start (epoch); None until then."""
     user: str | None = None
     gpu_uuids: tuple[str, ...] = ()
     trainers: tuple[int, ...] = ()

@@ -6,15 +6,24 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Literal, Protocol
 
-from gpumon.alerts import Headline, MuteList
+import msgspec
+
+from gpumon.alerts import AlertFold, Headline, MuteList
+from gpumon.budget import BudgetFold
+from gpumon.headline import HeadlineFold
 from gpumon.history import History, Window
-from gpumon.model import Abstention, Alert, Snapshot, Value
+from gpumon.jobs import JobFold
+from gpumon.model import Abstention, Alert, Finding, Snapshot, Value
+from gpumon.rules import RULES
+from gpumon.rules.rule import Rule
+
+Kind = Literal["live", "demo", "replay"]
 
 
 class SourceInfo(Value, frozen=True, kw_only=True):
     """Where the snapshots come from."""
 
-    kind: Literal["live", "demo", "replay"]
+    kind: Kind
     name: str
     """Host name or scenario."""
 
@@ -22,8 +31,13 @@ class SourceInfo(Value, frozen=True, kw_only=True):
 class Source(Protocol):
     """Snapshots that arrive at their own pace, until closed."""
 
-    kind: Literal["live", "demo", "replay"]
-    name: str
+    @property
+    def kind(self) -> Kind:
+        """Live, demo or replay."""
+
+    @property
+    def name(self) -> str:
+        """Host name or scenario."""
 
     def __iter__(self) -> Iterator[Snapshot]: ...
 
@@ -31,50 +45,98 @@ class Source(Protocol):
         """Stop; a waiting iterator ends at once."""
 
 
-class Frame:
+class Frame(Value, frozen=True, kw_only=True):
     """Everything any consumer ever sees of one instant."""
 
-    __slots__ = ("abstained", "alerts", "headline", "info", "sample_ms", "window")
+    window: Window
+    headline: Headline
+    info: SourceInfo
+    alerts: tuple[Alert, ...] = ()
+    """Firing first, in headline order; then resolved ones, newest first."""
+    abstained: tuple[Abstention, ...] = ()
+    sample_ms: float | None = None
+    """CPU time that this frame cost: sampling in this thread, history, rules."""
+
+
+class _Judged:
+    """The last conclusions of one rule."""
+
+    def __init__(self, rule: Rule, limits: msgspec.Struct) -> None:
+        self.rule = rule
+        self.limits = limits
+        self.due_s = 0.0
+        self.findings: tuple[Finding, ...] = ()
+        self.abstained: tuple[Abstention, ...] = ()
+
+    def judge(self, window: Window) -> None:
+        """Conclude anew where it is time to; in between the last conclusions stand."""
+        if window.elapsed_s < self.due_s:
+            return
+        self.due_s = window.elapsed_s + self.rule.every_s - window.interval_s / 2
+        concluded = tuple(self.rule.check(window, self.limits))
+        self.findings = tuple(one for one in concluded if isinstance(one, Finding))
+        self.abstained = tuple(one for one in concluded if isinstance(one, Abstention))
+
+
+class Monitor:
+    """Every fold of one run, and the order in which they see a snapshot."""
 
     def __init__(
         self,
-        *,
-        window: Window,
-        headline: Headline,
-        info: SourceInfo,
-        alerts: tuple[Alert, ...] = (),
-        abstained: tuple[Abstention, ...] = (),
-        sample_ms: float | None = None,
+        rules: tuple[Rule, ...] = RULES,
+        limits: Mapping[str, msgspec.Struct] | None = None,
+        muted_rules: frozenset[str] = frozenset(),
+        mutes: MuteList | None = None,
     ) -> None:
-        self.window = window
-        self.alerts = alerts
-        """Firing first, in headline order; then resolved ones, newest first."""
-        self.abstained = abstained
-        self.headline = headline
-        self.info = info
-        self.sample_ms = sample_ms
-        """CPU time that this frame cost: sampling in this thread, history, rules."""
+        given = limits or {}
+        self._judged = [
+            _Judged(rule, given.get(rule.id) or rule.limits()) for rule in rules if rule.id not in muted_rules
+        ]
+        self._history = History()
+        self._jobs = JobFold()
+        self._budget = BudgetFold()
+        self._alerts = AlertFold(rules, mutes)
+        self._headline = HeadlineFold()
+
+    def take(self, snapshot: Snapshot) -> tuple[Window, tuple[Alert, ...], tuple[Abstention, ...], Headline]:
+        """Everything concluded from a snapshot and those before it."""
+        jobs = self._jobs.append(snapshot)
+        derived = self._budget.append(snapshot, jobs)
+        window = self._history.append(snapshot, jobs, derived, self._budget.baselines())
+        for judged in self._judged:
+            judged.judge(window)
+        abstained = tuple(one for judged in self._judged for one in judged.abstained)
+        alerts = self._alerts.append(window, (one for judged in self._judged for one in judged.findings), abstained)
+        return window, alerts, abstained, self._headline.append(window, alerts)
 
 
 def frames(
     source: Source,
     *,
-    rules: tuple[object, ...] = (),
-    limits: Mapping[str, object] | None = None,
+    rules: tuple[Rule, ...] = RULES,
+    limits: Mapping[str, msgspec.Struct] | None = None,
     muted_rules: frozenset[str] = frozenset(),
     mutes: MuteList | None = None,
 ) -> Iterator[Frame]:
-    """Yield one frame per snapshot, until the source ends."""
-    history = History()
-    started_s = time.thread_time()
+    """Yield one frame per snapshot, until the source ends.
+
+    Args:
+        source: where snapshots come from.
+        rules: which rules judge them.
+        limits: rule id -> its Limits; rules without an entry use their defaults.
+        muted_rules: rules that are not judged at all.
+        mutes: silenced while running, rule by subject; may change at any time.
+    """
+    monitor = Monitor(rules, limits, muted_rules, mutes)
+    began_s = time.thread_time()
     for snapshot in source:
-        window = history.append(snapshot)
-        headline = Headline(state="healthy", text=f"{len(snapshot.gpus)} GPUs")
-        sample_ms = 1000.0 * (time.thread_time() - started_s)
+        window, alerts, abstained, headline = monitor.take(snapshot)
         yield Frame(
             window=window,
             headline=headline,
             info=SourceInfo(kind=source.kind, name=snapshot.host.name or source.name),
-            sample_ms=sample_ms,
+            alerts=alerts,
+            abstained=abstained,
+            sample_ms=1000.0 * (time.thread_time() - began_s),
         )
-        started_s = time.thread_time()
+        began_s = time.thread_time()

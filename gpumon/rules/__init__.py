@@ -2,4 +2,6 @@
 
 from __future__ import annotations
 
-RULES: tuple[object, ...] = ()
+from gpumon.rules.rule import Rule
+
+RULES: tuple[Rule, ...] = ()

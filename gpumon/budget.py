@@ -1,0 +1,167 @@
+"""Knows where each GPU's time went, sample by sample, and what the GPU was like before any trouble."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gpumon.model import Gpu, Job, Process, Snapshot
+from gpumon.signals import (
+    busy_pct,
+    is_throttled,
+    temperature_limit_c,
+    trainer_of,
+    waits_for_input,
+    workers_of,
+)
+
+Shares = dict[str, float | None]
+
+_COOL_TAU_S = 60.0
+_COOL_AFTER_S = 30.0
+"""A governor lets go in steps: a clock counts as cool only this long after the last limit."""
+_COOL_KNOWN_S = 10.0
+_IDLE_TAU_S = 20.0
+_PEER_TAU_S = 4.0
+_PEER_PCT = 10.0
+_STALE_S = 3.0
+
+
+class _Learned:
+    """What is remembered of one GPU."""
+
+    def __init__(self) -> None:
+        self.job: str | None = None
+        self.cool_mhz: float | None = None
+        self.cool_for_s = 0.0
+        self.limited_ago_s = math.inf
+        self.idle_w: float | None = None
+        self.lost_pct: float | None = None
+        """Recent mean of what this GPU itself loses, for its peers."""
+
+    def look(self, gpu: Gpu, job: Job | None, busy: float, passed_s: float) -> None:
+        """Learn the idle power and the clock of a cool, busy GPU under the job it has now."""
+        if (job.id if job else None) != self.job:
+            self.job = job.id if job else None
+            self.cool_mhz, self.cool_for_s = None, 0.0
+        self.limited_ago_s = 0.0 if is_throttled(gpu) else self.limited_ago_s + passed_s
+        if busy == 0.0 and gpu.power_w is not None and (job is None or "gpu_idle" in (gpu.clocks_event_reasons or ())):
+            self.idle_w = _toward(self.idle_w, gpu.power_w, passed_s, _IDLE_TAU_S)
+        limit = temperature_limit_c(gpu)
+        is_hot = limit is not None and gpu.temperature_c is not None and gpu.temperature_c >= limit - 1.0
+        if job is None or gpu.sm_clock_mhz is None or busy < 50.0 or is_hot or self.limited_ago_s < _COOL_AFTER_S:
+            return
+        self.cool_mhz = _toward(self.cool_mhz, gpu.sm_clock_mhz, passed_s, _COOL_TAU_S)
+        self.cool_for_s += passed_s
+
+    def cool(self) -> float | None:
+        """The clock while cool, once it was seen for long enough."""
+        return self.cool_mhz if self.cool_for_s >= _COOL_KNOWN_S else None
+
+
+class BudgetFold:
+    """Snapshots in, shares of time per GPU out: useful, data, throttled, peer, idle; together 100."""
+
+    def __init__(self) -> None:
+        self._learned: dict[str, _Learned] = {}
+
+    def append(self, snapshot: Snapshot, jobs: tuple[Job, ...]) -> dict[str, Shares]:
+        """The budget of this instant by GPU uuid; every share is None where use is not reported."""
+        processes = {process.pid: process for process in snapshot.processes}
+        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        owners = {uuid: job for job in jobs for uuid in job.gpu_uuids}
+        passed_s = snapshot.interval_s or 0.0
+        budget: dict[str, Shares] = {}
+        for uuid, gpu in gpus.items():
+            busy = None if gpu.age_s is not None and gpu.age_s >= _STALE_S else busy_pct(gpu)
+            learned = self._learned.setdefault(uuid, _Learned())
+            if busy is None:
+                learned.lost_pct = 100.0 if gpu.is_lost else None
+                budget[uuid] = _shares(None, None, None, None)
+                continue
+            job = owners.get(uuid)
+            learned.look(gpu, job, busy, passed_s)
+            throttled = busy * self._clock_lost(gpu, job, gpus)
+            data = 100.0 - busy if job and _waits(job, uuid, processes, snapshot, busy) else 0.0
+            learned.lost_pct = _toward(learned.lost_pct, throttled + data, passed_s, _PEER_TAU_S)
+            budget[uuid] = _shares(busy - throttled, data, throttled, 0.0)
+        for job in jobs:
+            if _is_in_step(job, processes):
+                self._share_waiting(job, budget)
+        return budget
+
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """GPU uuid -> what was learned: ``power_idle_w``, ``sm_clock_cool_mhz``."""
+        found: dict[str, dict[str, float]] = {}
+        for uuid, learned in self._learned.items():
+            known = {"power_idle_w": learned.idle_w, "sm_clock_cool_mhz": learned.cool()}
+            found[uuid] = {name: value for name, value in known.items() if value is not None}
+        return found
+
+    def _clock_lost(self, gpu: Gpu, job: Job | None, gpus: Mapping[str, Gpu]) -> float:
+        """Share of its speed that a GPU loses to heat or the power brake right now."""
+        if not is_throttled(gpu) or gpu.sm_clock_mhz is None:
+            return 0.0
+        cool = self._learned[gpu.uuid].cool() or sibling_clock_mhz(gpu, job, gpus) or gpu.sm_clock_max_mhz
+        return max(0.0, 1.0 - gpu.sm_clock_mhz / cool) if cool else 0.0
+
+    def _share_waiting(self, job: Job, budget: dict[str, Shares]) -> None:
+        """Ranks in step lose what the slowest loses: the difference is spent waiting for it."""
+        lost = {uuid: self._learned[uuid].lost_pct for uuid in job.gpu_uuids if uuid in self._learned}
+        worst = max((value for value in lost.values() if value is not None), default=0.0)
+        for uuid, own in lost.items():
+            shares = budget[uuid]
+            useful, idle = shares["budget.useful_pct"], shares["budget.idle_pct"]
+            if own is None or useful is None or idle is None or worst - own < _PEER_PCT:
+                continue
+            waiting = min(worst - own, useful + idle)
+            from_idle = min(idle, waiting)
+            shares["budget.peer_pct"] = waiting
+            shares["budget.idle_pct"] = idle - from_idle
+            shares["budget.useful_pct"] = useful - (waiting - from_idle)
+
+
+def sibling_clock_mhz(gpu: Gpu, job: Job | None, gpus: Mapping[str, Gpu]) -> float | None:
+    """Median clock of the job's other GPUs of this model that nothing holds back."""
+    others = (gpus[uuid] for uuid in (job.gpu_uuids if job else ()) if uuid in gpus and uuid != gpu.uuid)
+    clocks = sorted(
+        other.sm_clock_mhz
+        for other in others
+        if other.sm_clock_mhz is not None and other.name == gpu.name and not is_throttled(other)
+    )
+    return clocks[len(clocks) // 2] if clocks else None
+
+
+def _waits(job: Job, uuid: str, processes: Mapping[int, Process], snapshot: Snapshot, busy: float) -> bool:
+    if busy >= 100.0 or job.kind == "serving" or job.phase in {"pause", "end"}:
+        return False
+    trainer = trainer_of(job, uuid, processes)
+    return trainer is not None and waits_for_input(trainer, workers_of(job, trainer.pid, processes), snapshot.host)
+
+
+def _is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:
+    """Its GPUs wait for each other at every step: ranks of one world, or one process driving all of them."""
+    if len(job.gpu_uuids) < 2 or job.kind == "serving":
+        return False
+    trainers = [processes[pid] for pid in job.trainers if pid in processes]
+    return len(trainers) == 1 or all((trainer.world_size or 1) > 1 for trainer in trainers)
+
+
+def _shares(useful: float | None, data: float | None, throttled: float | None, peer: float | None) -> Shares:
+    idle = None
+    if useful is not None and data is not None and throttled is not None and peer is not None:
+        idle = max(0.0, 100.0 - useful - data - throttled - peer)
+    return {
+        "budget.useful_pct": useful,
+        "budget.data_pct": data,
+        "budget.throttled_pct": throttled,
+        "budget.peer_pct": peer,
+        "budget.idle_pct": idle,
+    }
+
+
+def _toward(before: float | None, value: float, passed_s: float, tau_s: float) -> float:
+    """One step of an exponential mean whose memory is ``tau_s`` long, whatever the interval."""
+    if before is None:
+        return value
+    return before + (value - before) * (1.0 - math.exp(-passed_s / tau_s))

@@ -1,0 +1,223 @@
+"""Knows which processes train together, what kind of work it is, and what phase it is in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gpumon.model import Gpu, Job, JobKind, Phase, Process, Snapshot
+from gpumon.signals import busy_pct, trainer_of, waits_for_input, workers_of
+
+_SERVERS = re.compile(r"\b(vllm|tritonserver|text-generation|ollama|sglang|llama-server|tgi)\b")
+_TRAINS = re.compile(r"\b(torch|jax|tensorflow|tf|lightning|deepspeed|accelerate|mxnet|paddle)\b")
+_START_S = 120.0
+_START_CAP_S = 1200.0
+_STEADY_S = 60.0
+_FIRST_EPOCH_S = 600.0
+_BUSY_PCT = 5.0
+_QUIET_PCT = 10.0
+_GAP_S = 3.0
+_STALL_S = 120.0
+_CHECKPOINT_BYTES_PER_S = 100e6
+
+
+class _Life:
+    """What is remembered of a job between two snapshots."""
+
+    def __init__(self, job_id: str, time_s: float, *, is_young: bool) -> None:
+        self.id = job_id
+        self.seen_s = time_s
+        self.phase: Phase = "start"
+        self.phase_since_s = time_s
+        self.trained_since_s: float | None = None
+        self.busy_for_s = 0.0
+        self.needs_s = _STEADY_S if is_young else 0.0
+        self.gap_s = 0.0
+        self.longest_gap_s = 0.0
+
+
+class _Scene(NamedTuple):
+    """One snapshot with its records by identity."""
+
+    snapshot: Snapshot
+    processes: Mapping[int, Process]
+    gpus: Mapping[str, Gpu]
+
+
+class JobFold:
+    """Snapshots in, jobs out: grouped, with kind and phase. Ages count from the processes' own start."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, _Life] = {}
+
+    def append(self, snapshot: Snapshot) -> tuple[Job, ...]:
+        """The jobs of this instant, by their first GPU."""
+        processes = {process.pid: process for process in snapshot.processes}
+        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        order = {gpu.uuid: number for number, gpu in enumerate(snapshot.gpus)}
+        parents = _parents(processes)
+        scene = _Scene(snapshot, processes, gpus)
+        jobs: list[Job] = []
+        lives: dict[str, _Life] = {}
+        for key, trainers in _grouped(processes, parents).items():
+            trainers.sort(key=lambda one: _place(one, order))
+            job, lives[key] = self._job(key, trainers, parents, scene)
+            jobs.append(job)
+        # A job that is missing from one snapshot is gone: pids and start times are never the same again.
+        self._lives = lives
+        return tuple(sorted(jobs, key=lambda job: min(order.get(uuid, 999) for uuid in job.gpu_uuids)))
+
+    def _job(
+        self,
+        key: str,
+        trainers: list[Process],
+        parents: Mapping[int, tuple[int, ...]],
+        scene: _Scene,
+    ) -> tuple[Job, _Life]:
+        snapshot, gpus = scene.snapshot, scene.gpus
+        started = min((one.started_s for one in trainers if one.started_s is not None), default=None)
+        life = self._lives.get(key)
+        if life is None:
+            is_young = started is not None and snapshot.time_s - started < _START_S
+            life = _Life(key, snapshot.time_s, is_young=is_young)
+        age_s = snapshot.time_s - (life.seen_s if started is None else started)
+        uuids = {uuid: None for one in trainers for uuid in one.gpu_memory_bytes}
+        job = Job(
+            id=life.id,
+            name=_name(trainers[0]),
+            kind=_kind(trainers),
+            user=trainers[0].user,
+            gpu_uuids=tuple(sorted(uuids, key=lambda uuid: gpus[uuid].index if uuid in gpus else 999)),
+            trainers=tuple(one.pid for one in trainers),
+            helpers=_helpers(trainers, parents, scene.processes),
+            started_s=started,
+            is_first_epoch=age_s < _FIRST_EPOCH_S,
+        )
+        phase = _phase(life, job, scene, age_s)
+        if phase != life.phase:
+            life.phase, life.phase_since_s = phase, snapshot.time_s
+        if phase == "train" and life.trained_since_s is None:
+            life.trained_since_s = snapshot.time_s
+        return (
+            msgspec.structs.replace(
+                job, phase=phase, phase_since_s=life.phase_since_s, trained_since_s=life.trained_since_s
+            ),
+            life,
+        )
+
+
+def _parents(processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
+    """Process -> its ancestors among those we see, nearest first."""
+    found: dict[int, tuple[int, ...]] = {}
+    for pid in processes:
+        line: list[int] = []
+        above = processes[pid].ppid
+        while above is not None and above in processes and above not in line and above != pid:
+            line.append(above)
+            above = processes[above].ppid
+        found[pid] = tuple(line)
+    return found
+
+
+def _grouped(processes: Mapping[int, Process], parents: Mapping[int, tuple[int, ...]]) -> dict[str, list[Process]]:
+    groups: dict[str, list[Process]] = {}
+    for process in processes.values():
+        if not process.gpu_memory_bytes:
+            continue
+        above = [processes[pid] for pid in parents[process.pid] if processes[pid].gpu_memory_bytes]
+        eldest = above[-1] if above else process
+        if eldest.job_id:
+            key = eldest.job_id
+        elif (eldest.world_size or 1) > 1 and eldest.ppid is not None:
+            # Ranks of one launcher. Two single runs from one shell share a parent too, but have no world.
+            key = f"{eldest.ppid}:ranks"
+        else:
+            key = f"{eldest.pid}:{eldest.started_s or 0:.0f}"
+        groups.setdefault(key, []).append(process)
+    return groups
+
+
+def _place(process: Process, order: Mapping[str, int]) -> tuple[int, int, int]:
+    first_gpu = min((order.get(uuid, 999) for uuid in process.gpu_memory_bytes), default=999)
+    return (process.rank if process.rank is not None else 9999, first_gpu, process.pid)
+
+
+def _helpers(
+    trainers: Sequence[Process], parents: Mapping[int, tuple[int, ...]], processes: Mapping[int, Process]
+) -> dict[int, tuple[int, ...]]:
+    owners = {one.pid for one in trainers}
+    found: dict[int, list[int]] = {}
+    for pid, above in parents.items():
+        if not processes[pid].gpu_memory_bytes:
+            owner = next((ancestor for ancestor in above if ancestor in owners), None)
+            if owner is not None:
+                found.setdefault(owner, []).append(pid)
+    return {owner: tuple(sorted(pids)) for owner, pids in sorted(found.items())}
+
+
+def _name(trainer: Process) -> str:
+    named = (trainer.environment or {}).get("SLURM_JOB_NAME")
+    if named:
+        return named
+    words = (trainer.command or "").split()
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "-m" and following:
+            return following
+        if word.endswith(".py"):
+            return word.rsplit("/", 1)[-1]
+    return trainer.name or f"pid {trainer.pid}"
+
+
+def _kind(trainers: Sequence[Process]) -> JobKind:
+    for one in trainers:
+        text = f"{one.framework or ''} {one.command or one.name or ''}".lower()
+        if one.role == "server" or _SERVERS.search(text):
+            return "serving"
+        if one.role == "notebook" or "ipykernel" in text:
+            return "notebook"
+        if one.role == "trainer" or _TRAINS.search((one.framework or "").lower()):
+            return "training"
+    return "unknown"
+
+
+def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
+    snapshot, processes, gpus = scene.snapshot, scene.processes, scene.gpus
+    if all(processes[pid].state in {"Z", "X"} for pid in job.trainers):
+        return "end"
+    passed_s = snapshot.interval_s or 0.0
+    known = [busy for busy in (busy_pct(gpus[uuid]) for uuid in job.gpu_uuids if uuid in gpus) if busy is not None]
+    mean = sum(known) / len(known) if known else None
+    if life.trained_since_s is None:
+        is_busy = mean is None or mean >= _BUSY_PCT
+        life.busy_for_s += passed_s if is_busy else 0.0
+        is_steady = is_busy and life.busy_for_s >= life.needs_s and not _compiles(job, processes)
+        return "train" if age_s >= _START_CAP_S or (age_s >= _START_S and is_steady) else "start"
+    if mean is None:
+        return "train"
+    written = sum(processes[pid].write_bytes_per_s or 0.0 for pid in job.trainers)
+    if written >= _CHECKPOINT_BYTES_PER_S and min(known) < 50.0:
+        return "pause"
+    if mean < _QUIET_PCT and not _any_waits(job, processes, snapshot):
+        life.gap_s += passed_s
+        if life.gap_s >= _GAP_S:
+            return "stall" if life.gap_s > max(_STALL_S, 3 * life.longest_gap_s) else "pause"
+        return life.phase
+    life.longest_gap_s = max(life.longest_gap_s, life.gap_s)
+    life.gap_s = 0.0
+    return "train"
+
+
+def _compiles(job: Job, processes: Mapping[int, Process]) -> bool:
+    helpers = (processes[pid] for pids in job.helpers.values() for pid in pids)
+    return any(helper.role == "compile" and (helper.cpu_pct or 0.0) >= 20.0 for helper in helpers)
+
+
+def _any_waits(job: Job, processes: Mapping[int, Process], snapshot: Snapshot) -> bool:
+    for uuid in job.gpu_uuids:
+        trainer = trainer_of(job, uuid, processes)
+        if trainer and waits_for_input(trainer, workers_of(job, trainer.pid, processes), snapshot.host):
+            return True
+    return False

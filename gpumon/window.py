@@ -1,0 +1,309 @@
+"""Knows how to read the past: every series up to one instant, which later samples never change."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+
+from gpumon.model import Event, Gpu, Host, Job, Process, Snapshot
+from gpumon.rings import How, Ring, Tier, Timeline, fold
+
+Known = Gpu | Process | Host | str
+"""Whose series: the record itself or its key."""
+
+LIMITERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake")
+BUDGET_FIELDS = (
+    "budget.useful_pct",
+    "budget.data_pct",
+    "budget.throttled_pct",
+    "budget.peer_pct",
+    "budget.idle_pct",
+)
+GPU_FIELDS = (
+    "utilization_pct",
+    "memory_utilization_pct",
+    "memory_used_bytes",
+    "power_w",
+    "temperature_c",
+    "memory_temperature_c",
+    "sm_clock_mhz",
+    "fan_pct",
+    "sm_active_pct",
+    "tensor_active_pct",
+    "dram_active_pct",
+    "pcie_rx_bytes_per_s",
+    "pcie_tx_bytes_per_s",
+)
+"""Plain attributes of a GPU; every GPU also has ``throttled_pct.<limiter>`` and the budget's shares."""
+HOST_FIELDS = (
+    "cpu_pct",
+    "memory_available_bytes",
+    "swap_used_bytes",
+    "cpu_pressure_pct",
+    "io_pressure_pct",
+    "memory_pressure_pct",
+    "disk_read_bytes_per_s",
+    "disk_write_bytes_per_s",
+    "disk_busy_pct",
+    "net_rx_bytes_per_s",
+    "net_tx_bytes_per_s",
+)
+PROCESS_FIELDS = (
+    "cpu_pct",
+    "main_thread_cpu_pct",
+    "disk_wait_pct",
+    "run_delay_pct",
+    "cpu_throttled_pct",
+    "read_bytes_per_s",
+    "rchar_bytes_per_s",
+    "write_bytes_per_s",
+    "memory_rss_bytes",
+)
+HOST_KEY = "host"
+_NAN = math.nan
+_COLUMNS_KEPT = 600
+
+
+def key_of(subject: Known) -> str:
+    """The name under which a subject's series are kept."""
+    match subject:
+        case Gpu():
+            return subject.uuid
+        case Process():
+            return f"{subject.pid}:{subject.started_s}"
+        case Host():
+            return HOST_KEY
+        case _:
+            return subject
+
+
+class Series:
+    """Everything kept about one subject."""
+
+    def __init__(self, fields: Mapping[str, int], slots: int, first: int, tiers: Sequence[Tier]) -> None:
+        self.fields = fields
+        self.raw = Ring(len(fields), slots, first)
+        self.tiers = tuple(tier.ring(len(fields)) for tier in tiers)
+
+    def field(self, name: str) -> int:
+        """Column of a field; a name that does not exist is a mistake of the caller."""
+        index = self.fields.get(name)
+        if index is None:
+            raise KeyError(unknown_field(name, self.fields))
+        return index
+
+
+def unknown_field(name: str, known: Mapping[str, int]) -> str:
+    """One line naming the nearest field that exists."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"no series {name!r}; did you mean {near[0]!r}?"
+
+
+class Store:
+    """What the history writes and the windows read; grows only by whole rows."""
+
+    def __init__(self, timeline: Timeline, tiers: tuple[Tier, ...], fields: Mapping[str, int]) -> None:
+        self.timeline = timeline
+        self.tiers = tiers
+        self.fields = fields
+        """Every field there is, of any kind of subject."""
+        self.series: dict[str, Series] = {}
+        self.rings: dict[str, list[tuple[int, tuple[float, ...]] | None]] = {}
+        """GPU uuid -> the driver's utilization windows of each row."""
+        self.columns: dict[tuple[str, str, float, How], dict[int, float | None]] = {}
+        """Settled chart columns, by their number since the epoch."""
+        self.events: list[tuple[float, Event]] = []
+        self.baselines: Mapping[str, Mapping[str, float]] = {}
+        self.nominal_s = 1.0
+        """The usual interval of late."""
+        self.offset_s = 0.0
+        """Wall-clock time of the first sample by the clock of today."""
+
+
+class Window:
+    """What is known at one instant: the newest sample and the past that led to it. Never changes."""
+
+    def __init__(
+        self,
+        store: Store,
+        row: int,
+        last: Snapshot,
+        jobs: tuple[Job, ...],
+    ) -> None:
+        self._store = store
+        self._row = row
+        self._offset_s = store.offset_s
+        self._baselines = store.baselines
+        self.last = last
+        self.jobs = jobs
+        self.elapsed_s = store.timeline.elapsed(row)
+        """Monotonic seconds since the first sample."""
+        self.interval_s = store.nominal_s
+        """The usual interval of late."""
+        self.passed_s = store.timeline.cover(row) if row else 0.0
+        """The time that the newest sample stands for; less than the time since the last one after a gap."""
+
+    @property
+    def span_s(self) -> float:
+        """How far back anything is known."""
+        oldest = min((tier.oldest() * tier.width_s for tier in self._store.tiers), default=self.elapsed_s)
+        return self.elapsed_s - min(oldest, self._store.timeline.elapsed(self._store.timeline.oldest()))
+
+    def time_of(self, elapsed_s: float) -> float:
+        """Wall-clock time of a moment by the clock of today."""
+        return self._offset_s + elapsed_s
+
+    def covers(self, seconds: float) -> bool:
+        """Whether the history reaches that far back without missing more than a fifth."""
+        first = self._first(seconds)
+        known = sum(self._store.timeline.covers(first, self._row))
+        return self.elapsed_s >= seconds - 1.5 * self.interval_s and known >= 0.8 * seconds
+
+    def series(self, subject: Known, field: str, seconds: float) -> list[float | None]:
+        """The samples of the last ``seconds``, oldest first; None is a gap."""
+        return [value if value == value else None for value in self._raw(subject, field, self._first(seconds))]
+
+    def ages(self, seconds: float) -> list[float]:
+        """How long before the newest sample each one was taken; as long as ``series``."""
+        return [self.elapsed_s - then for then in self._store.timeline.times(self._first(seconds), self._row)]
+
+    def covered(self, seconds: float) -> list[float]:
+        """How much time each sample stands for; as long as ``series``."""
+        return self._store.timeline.covers(self._first(seconds), self._row)
+
+    def mean(self, subject: Known, field: str, seconds: float) -> float | None:
+        """Mean over time; None when less than half of it is known."""
+        first = self._first(seconds)
+        known = total = 0.0
+        values = self._raw(subject, field, first)
+        for value, cover in zip(values, self._store.timeline.covers(first, self._row), strict=True):
+            if value == value:
+                known += cover
+                total += cover * value
+        return total / known if known >= seconds / 2 else None
+
+    def share(
+        self,
+        subject: Known,
+        field: str,
+        seconds: float,
+        *,
+        below: float | None = None,
+        at_least: float | None = None,
+    ) -> float | None:
+        """Percentage of the time in which the value lay within the bounds; None when half is unknown."""
+        first = self._first(seconds)
+        low = -math.inf if at_least is None else at_least
+        high = math.inf if below is None else below
+        known = within = 0.0
+        values = self._raw(subject, field, first)
+        for value, cover in zip(values, self._store.timeline.covers(first, self._row), strict=True):
+            if value == value:
+                known += cover
+                if low <= value < high:
+                    within += cover
+        return 100.0 * within / known if known >= seconds / 2 else None
+
+    def samples(self, gpu: Gpu | str, seconds: float) -> list[float]:
+        """The driver's utilization windows, oldest first; single readings where it keeps no ring."""
+        slots = self._store.rings.get(key_of(gpu))
+        found: list[float] = []
+        if slots is None:
+            return found
+        for row in range(max(self._first(seconds), self._row - len(slots) + 2), self._row + 1):
+            entry = slots[row % len(slots)]
+            if entry is not None and entry[0] == row:
+                found += entry[1]
+        return found
+
+    def baseline(self, gpu: Gpu | str, name: str) -> float | None:
+        """What was learned about a GPU: ``power_idle_w``, ``sm_clock_cool_mhz``."""
+        return self._baselines.get(key_of(gpu), {}).get(name)
+
+    def is_counted(self, gpu: Gpu) -> bool:
+        """Whether the limiter series come from the driver's counters, not from the bits at one instant."""
+        return gpu.throttled_pct is not None
+
+    def events(self, seconds: float) -> tuple[Event, ...]:
+        """What happened in the last ``seconds``, oldest first."""
+        since = self.elapsed_s - seconds
+        return tuple(event for then, event in self._store.events if since < then <= self.elapsed_s)
+
+    def job_of(self, uuid: str) -> Job | None:
+        """The job that runs on a GPU."""
+        return next((job for job in self.jobs if uuid in job.gpu_uuids), None)
+
+    def bins(
+        self, subject: Known, field: str, *, end_s: float, width_s: float, count: int, how: How = "mean"
+    ) -> list[float | None]:
+        """Columns of a chart, oldest first: column i is ``(end − (count − i)·width, end − (count − i − 1)·width]``.
+
+        ``end_s`` is the wall-clock time of the right edge. A column shorter than the interval is filled by
+        the sample that covers it; a column without a sample is None.
+        """
+        key = key_of(subject)
+        series = self._store.series.get(key)
+        if series is None:
+            self._check(field)
+            return [None] * count
+        column = series.field(field)
+        cache = self._store.columns.setdefault((key, field, width_s, how), {})
+        if len(cache) > _COLUMNS_KEPT:
+            cache.clear()
+        right = round(end_s / width_s)
+        is_aligned = abs(right * width_s - end_s) < 1e-3
+        found: list[float | None] = []
+        for index in range(count):
+            number = right - count + 1 + index
+            end = end_s - (count - 1 - index) * width_s - self._offset_s
+            is_settled = is_aligned and end <= self.elapsed_s
+            if is_settled and number in cache:
+                found.append(cache[number])
+                continue
+            value = None if end - width_s >= self.elapsed_s else self._bin(series, column, end - width_s, end, how)
+            if is_settled:
+                cache[number] = value
+            found.append(value)
+        return found
+
+    def _bin(self, series: Series, column: int, start: float, end: float, how: How) -> float | None:
+        timeline = self._store.timeline
+        oldest = max(timeline.oldest(), self._row - series.raw.slots + 2)
+        if start >= timeline.elapsed(oldest) - timeline.cover(oldest) or not series.tiers:
+            first, last = timeline.rows_within(start, end, oldest, self._row)
+            values = series.raw.column(column, first, last)
+            folded = fold(values, timeline.covers(first, last))
+            return _known(folded[("mean", "min", "max").index(how)])
+        for tier, ring in zip(self._store.tiers, series.tiers, strict=True):
+            if start >= tier.oldest() * tier.width_s or tier is self._store.tiers[-1]:
+                low = max(math.ceil(start / tier.width_s - 0.5), tier.oldest())
+                high = min(math.ceil(end / tier.width_s - 0.5) - 1, tier.closed - 1)
+                if high < low and end > 0:
+                    low = high = int((start + end) / 2 / tier.width_s)
+                means, lows, highs = (ring.column(3 * column + part, low, high) for part in range(3))
+                weights = [1.0] * len(means)
+                part = {"mean": fold(means, weights)[0], "min": fold(lows, weights)[1], "max": fold(highs, weights)[2]}
+                return _known(part[how])
+        return None
+
+    def _first(self, seconds: float) -> int:
+        timeline = self._store.timeline
+        return timeline.after(self.elapsed_s - seconds, timeline.oldest(), self._row)
+
+    def _raw(self, subject: Known, field: str, first: int) -> list[float]:
+        series = self._store.series.get(key_of(subject))
+        if series is None:
+            self._check(field)
+            return [_NAN] * (self._row - first + 1)
+        column = series.field(field)
+        oldest = max(first, self._row - series.raw.slots + 2)
+        return [_NAN] * (oldest - first) + series.raw.column(column, oldest, self._row)
+
+    def _check(self, field: str) -> None:
+        if field not in self._store.fields:
+            raise KeyError(unknown_field(field, self._store.fields))
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None
