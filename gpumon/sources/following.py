@@ -1,0 +1,183 @@
+"""Which processes are followed: the holders that the driver names, and whoever descends from them."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections.abc import Collection
+
+from gpumon.sources.pidview import holds_gpu
+from gpumon.sources.proc import Watch, read_stat
+from gpumon.sources.tree import Tree
+
+_CHECK_PERIOD_S = 2.0
+_WALK_PERIOD_S = 10.0
+_YOUNG_WALK_PERIOD_S = 5.0
+_YOUNG_S = 60.0
+_DISTRUST_S = 10.0
+_GONE_S = 5.0
+"""A process that ended stays in the driver's list until that is read again."""
+_WATCHES_MAX = 2048
+_KEPT_MAX = 256
+_ANCESTORS_MAX = 64
+
+
+class Following:
+    """The watches, kept up from one reading to the next.
+
+    Each holder's main thread is asked for children every two seconds, everybody's other threads in turn within
+    ten. The cost depends on the processes followed, never on what else runs on the host.
+    """
+
+    def __init__(self, proc: str, *, is_namespaced: bool) -> None:
+        self._proc = proc
+        self._is_namespaced = is_namespaced
+        self._tree = Tree(proc)
+        self._holders: Collection[int] = ()
+        self._distrusted: dict[int, float] = {}
+        self._gone: dict[int, float] = {}
+        self._checked_at: float | None = None
+        self._walked_at: float | None = None
+        self._queue: list[int] = []
+        soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        room = _KEPT_MAX * 4 if soft_limit == resource.RLIM_INFINITY else soft_limit
+        self._kept_stats = min(_KEPT_MAX, room // 4)
+        self._kept_counters = min(_KEPT_MAX, room // 16)
+        """Three descriptors each."""
+        self.watches: dict[int, Watch] = {}
+
+    def follow(self, holders: Collection[int], now: float) -> None:
+        """Take up new holders and new descendants, and let go whom no holder leads to."""
+        self._holders = holders
+        for pid, since in list(self._gone.items()):
+            if now - since > _GONE_S:
+                del self._gone[pid]
+        for pid, watch in self.watches.items():
+            watch.is_holder = pid in holders
+        fresh = [pid for pid in holders if pid not in self.watches and self._take_up_holder(pid, now)]
+        if self._tree.is_listed:
+            self._walk(fresh, now)
+        if not self._tree.is_listed:
+            self._scan(now, is_urgent=bool(fresh))
+
+    def lose(self, pid: int, now: float) -> None:
+        """Let go of a process that ended."""
+        self._gone[pid] = now
+        self._drop(pid)
+
+    def is_gone(self, pid: int) -> bool:
+        """Tell whether a holder ended a moment ago, so that the driver's list merely lags."""
+        return pid in self._gone
+
+    def close(self) -> None:
+        """Give back every descriptor."""
+        for pid in list(self.watches):
+            self._drop(pid)
+
+    def prune(self) -> None:
+        """Let go of those whose holder ended or holds no GPU any more."""
+        belongs = dict.fromkeys(self._holders, True)
+        for start in self.watches:
+            chain: list[int] = []
+            pid = start
+            while pid not in belongs and pid in self.watches and len(chain) < _ANCESTORS_MAX:
+                chain.append(pid)
+                pid = self.watches[pid].stat.ppid
+            belongs.update(dict.fromkeys(chain, belongs.get(pid, False)))
+        for pid in [pid for pid in self.watches if not belongs[pid]]:
+            self._drop(pid)
+
+    def _take_up_holder(self, pid: int, now: float) -> bool:
+        if self._is_namespaced and not self._is_trusted(pid, now):
+            return False
+        return self._take_up(pid, now) is not None
+
+    def _is_trusted(self, pid: int, now: float) -> bool:
+        """In a pid namespace the driver's number may be anybody's here: only one with a GPU open is believed."""
+        since = self._distrusted.get(pid)
+        if since is not None and now - since < _DISTRUST_S:
+            return False
+        if holds_gpu(self._proc, pid):
+            self._distrusted.pop(pid, None)
+            return True
+        self._distrusted[pid] = now
+        return False
+
+    def _take_up(self, pid: int, now: float) -> Watch | None:
+        if len(self.watches) >= _WATCHES_MAX or pid == os.getpid():
+            return None
+        stat = read_stat(self._proc, pid)
+        if stat is None:
+            return None
+        place = len(self.watches)
+        watch = Watch(self._proc, pid, stat, now, is_holder=pid in self._holders)
+        watch.keep(stat=place < self._kept_stats, counters=place < self._kept_counters)
+        self._gone.pop(pid, None)
+        self.watches[pid] = watch
+        return watch
+
+    def _drop(self, pid: int) -> None:
+        self.watches.pop(pid).close()
+        self._tree.forget(pid)
+
+    def _walk(self, fresh: list[int], now: float) -> None:
+        to_walk = dict.fromkeys(fresh, True)
+        for pid in self._forked(now):
+            to_walk[pid] = True
+        for pid in self._turn(now):
+            to_walk.setdefault(pid, False)
+        queue = list(to_walk)
+        while queue:
+            pid = queue.pop()
+            for child in self._tree.children(pid, all_threads=to_walk[pid]):
+                if child not in self.watches and self._take_up(child, now) is not None:
+                    to_walk[child] = True
+                    queue.append(child)
+
+    def _forked(self, now: float) -> list[int]:
+        """Return the holders whose main thread has other children than two seconds ago."""
+        if self._checked_at is not None and now - self._checked_at < _CHECK_PERIOD_S * 0.9:
+            return []
+        self._checked_at = now
+        forked = []
+        for pid in self._holders:
+            watch = self.watches.get(pid)
+            if watch is not None and self._tree.forked(pid, keeps=watch.keeps_counters):
+                watch.note_fork(now)
+                forked.append(pid)
+        return forked
+
+    def _walk_period_s(self, now: float) -> float:
+        watched = (self.watches[pid] for pid in self._holders if pid in self.watches)
+        is_any_young = any(now - watch.seen_at < _YOUNG_S for watch in watched)
+        return _YOUNG_WALK_PERIOD_S if is_any_young else _WALK_PERIOD_S
+
+    def _turn(self, now: float) -> list[int]:
+        """Return whose turn it is to be walked, so that everybody's comes within the walking period."""
+        elapsed_s = 0.0 if self._walked_at is None else now - self._walked_at
+        self._walked_at = now
+        count = math.ceil(min(1.0, elapsed_s / self._walk_period_s(now)) * len(self.watches))
+        if len(self._queue) < count:
+            self._share_descriptors()
+            self._queue += self.watches
+        turn, self._queue = self._queue[:count], self._queue[count:]
+        return [pid for pid in turn if pid in self.watches]
+
+    def _scan(self, now: float, *, is_urgent: bool) -> None:
+        period_s = self._walk_period_s(now) * 0.95
+        if self._walked_at is not None and now - self._walked_at < period_s and not is_urgent:
+            return
+        self._walked_at = now
+        self._share_descriptors()
+        for pid in self._tree.scan(self._holders):
+            if pid not in self.watches:
+                self._take_up(pid, now)
+
+    def _share_descriptors(self) -> None:
+        """Let the holders and then the busiest keep theirs; the others open and close at every reading."""
+        ranked = list(self.watches.values())
+        if len(ranked) > self._kept_counters:
+            ranked.sort(key=lambda watch: (not watch.is_holder, -(watch.cpu_pct or 0.0)))
+        for place, watch in enumerate(ranked):
+            watch.keep(stat=place < self._kept_stats, counters=place < self._kept_counters)

@@ -1,0 +1,118 @@
+"""The host side of a snapshot: the machine's totals and the processes on its GPUs, all from /proc and /sys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from gpumon import text
+from gpumon.model import Host, Process
+from gpumon.sources import GpuUse
+from gpumon.sources.machine import MachineReader
+from gpumon.sources.pidview import PidView, is_namespaced, view_pids
+from gpumon.sources.proc import identify, read_stat
+from gpumon.sources.processes import ProcessReader
+from gpumon.sources.procfs import TICKS_PER_S, number_after, read
+
+_FEW_GPUS = 4
+_PERIOD_S = 2.0
+_SIGHT_AGAIN_S = 5.0
+
+
+class HostReader:
+    """Reads host and processes together, for one caller on one thread.
+
+    Files are read on kept descriptors and each value only as often as it is worth it, so a reading costs most
+    when much is due and nearly nothing in between.
+    """
+
+    def __init__(self, interval_s: float, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+        self.interval_s = interval_s
+        """How often the caller reads; may be set anew at any time."""
+        self._proc = str(proc)
+        self._machine = MachineReader(self._proc, str(sys))
+        self._processes = ProcessReader(self._proc, str(sys), is_namespaced=is_namespaced(self._proc))
+        self._view: tuple[float, frozenset[int], PidView] | None = None
+
+    def read(self, holders: Mapping[int, GpuUse], now: float) -> tuple[Host, tuple[Process, ...]]:
+        """Read the machine and the GPU processes with their descendants.
+
+        Args:
+            holders: What the driver says about each process on a GPU, by pid.
+            now: Monotonic seconds at this call; rates are over the differences.
+        """
+        gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
+        period_s = self.interval_s if len(gpus) <= _FEW_GPUS else max(self.interval_s, _PERIOD_S)
+        processes = self._processes.read(holders, now, self.interval_s)
+        view = self._view_pids(holders, now)
+        host = msgspec.structs.replace(
+            self._machine.read(now, period_s),
+            sees_host_pids=view.sees_host_pids,
+            processes_hidden=view.words,
+        )
+        return host, processes
+
+    def watch_states(self, holders: Iterable[int]) -> None:
+        """Sample the main threads of these holders and of their workers four times a second.
+
+        Sixteen processes at most; meant for jobs whose GPU is below 85 % busy. Others keep one state a reading.
+        """
+        self._processes.watch_states(holders)
+
+    def sample_states(self) -> None:
+        """Take one state sample at once, for a caller with a clock of its own."""
+        self._processes.sample_states()
+
+    def pss_of(self, pid: int) -> int | None:
+        """Return a process's proportional share of memory; walks all its pages, so only where one is looked at."""
+        data = read(f"{self._proc}/{pid}/smaps_rollup")
+        kibibytes = number_after(data, b"\nPss:") if data else None
+        return None if kibibytes is None else kibibytes * 1024
+
+    def close(self) -> None:
+        """Give back every descriptor and end the state sampler."""
+        self._processes.close()
+        self._machine.close()
+
+    def _view_pids(self, holders: Mapping[int, GpuUse], now: float) -> PidView:
+        resolved = self._processes.resolved()
+        missing = frozenset(holders) - resolved
+        if self._view is None or missing != self._view[1] or now - self._view[0] >= _SIGHT_AGAIN_S:
+            self._view = (now, missing, view_pids(self._proc, holders, resolved))
+        return self._view[2]
+
+
+def once_processes(holders: Mapping[int, GpuUse], proc: Path = Path("/proc")) -> tuple[Process, ...]:
+    """Return who holds the GPUs at this moment: names, users and commands, without anything that takes two readings."""
+    base = str(proc)
+    boot_s = number_after(read(f"{base}/stat", 1 << 20) or b"", b"\nbtime ")
+    return tuple(_once(base, pid, holders[pid], boot_s) for pid in sorted(holders))
+
+
+def _once(proc: str, pid: int, use: GpuUse, boot_s: int | None) -> Process:
+    stat = read_stat(proc, pid)
+    if stat is None:
+        return Process(pid=pid, gpu_memory_bytes=use.memory_bytes, gpu_sm_pct=use.sm_pct)
+    known = identify(proc, pid, stat.comm, is_holder=False)
+    return Process(
+        pid=pid,
+        ppid=stat.ppid,
+        session_id=stat.session_id,
+        started_s=None if boot_s is None else round(boot_s + stat.started_ticks / TICKS_PER_S, 2),
+        user=known.user,
+        name=text.clean(stat.comm),
+        command=known.command,
+        state=stat.state,
+        gpu_memory_bytes=use.memory_bytes,
+        gpu_sm_pct=use.sm_pct,
+        memory_rss_bytes=stat.rss_bytes,
+        container=known.container,
+    )
+
+
+def once_pid_view(holders: Collection[int], proc: Path = Path("/proc")) -> PidView:
+    """Tell whether the driver's pids can be looked up here, and why not."""
+    resolved = [pid for pid in holders if read_stat(str(proc), pid) is not None]
+    return view_pids(str(proc), holders, resolved)
