@@ -1,4 +1,4 @@
-"""A fake NVIDIA driver for tests: a real `libnvidia-ml.so.1`, loaded by the unmodified nvidia-ml-py, ruled by a text file.
+"""A fake NVIDIA driver for tests: a real `libnvidia-ml.so.1` for the unmodified nvidia-ml-py, ruled by a text file.
 
     driver = FakeDriver(tmp_path, [h100(), h100()])
     subprocess.run([...], env={**os.environ, **driver.env})     # or driver.load_in_process()
@@ -222,7 +222,7 @@ class FakeDriver:
         lines += [f"{key} = {line}" for key, several in self._lines.items() for line in several]
         lines += self._events
         partial = self.state_path.with_suffix(f".{os.getpid()}")
-        partial.write_text("\n".join(lines) + "\n")
+        partial.write_bytes(("\n".join(lines) + "\n").encode("utf-8", "surrogateescape"))
         partial.replace(self.state_path)
 
     def load_in_process(self) -> ctypes.CDLL:

@@ -65,7 +65,7 @@ static nvmlReturn driver_gone(void) {
     return gone && gone->function ? (nvmlReturn)function_at(gone->function, state_now()) : SUCCESS;
 }
 
-static nvmlReturn check_session(void) {
+nvmlReturn check_session(void) {
     nvmlReturn gone = driver_gone();
     pthread_mutex_lock(&session_lock);
     if (gone && references) session_error = gone;
@@ -109,8 +109,8 @@ static void pause_for(double seconds) {
 
 /* Ends early when the state file no longer asks for it, so that a test need not wait it out. */
 static void hang(const char *prefix, const char *function) {
-    double start = state_now();
-    while (state_now() - start < fault_of(prefix, function, "hang_s")) {
+    double start = monotonic();
+    while (monotonic() - start < fault_of(prefix, function, "hang_s")) {
         pause_for(0.02);
         state_refresh();
     }
@@ -127,10 +127,14 @@ static nvmlReturn obey_faults(const char *prefix, const char *function) {
 
 /* --- entering ------------------------------------------------------------------------------------- */
 
-nvmlReturn enter(const char *function, int *slot) {
+nvmlReturn enter_library(const char *function, int *slot) {
     count_call(function, slot);
     state_refresh();
-    nvmlReturn error = obey_faults("", function);
+    return obey_faults("", function);
+}
+
+nvmlReturn enter(const char *function, int *slot) {
+    nvmlReturn error = enter_library(function, slot);
     return error ? error : check_session();
 }
 
@@ -147,9 +151,7 @@ nvmlReturn enter_device(const char *function, int *slot, nvmlDevice handle, Devi
 }
 
 nvmlReturn enter_init(const char *function, int *slot) {
-    count_call(function, slot);
-    state_refresh();
-    nvmlReturn error = obey_faults("", function);
+    nvmlReturn error = enter_library(function, slot);
     if (error) return error;
     if (!state_is_loaded()) return DRIVER_NOT_LOADED;
     const Entry *init = state_find("init");

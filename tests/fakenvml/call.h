@@ -12,11 +12,19 @@ typedef struct { int gpu, mig; } Device;
 nvmlDevice handle_of(Device device);
 bool device_of(nvmlDevice handle, Device *device);
 
+/* For the few calls that need no initialised driver. */
+nvmlReturn enter_library(const char *function, int *slot);
 nvmlReturn enter(const char *function, int *slot);
 nvmlReturn enter_device(const char *function, int *slot, nvmlDevice handle, Device *device);
 nvmlReturn enter_init(const char *function, int *slot);
 nvmlReturn leave_driver(void);
+/* What every call answers once the driver went away under this session, or before there is one; else SUCCESS. */
+nvmlReturn check_session(void);
 
+#define ENTER_LIBRARY()                                     \
+    static int slot_ = -1;                                  \
+    nvmlReturn entered_ = enter_library(__func__, &slot_);  \
+    if (entered_) return entered_
 #define ENTER()                                     \
     static int slot_ = -1;                          \
     nvmlReturn entered_ = enter(__func__, &slot_);  \

@@ -307,6 +307,12 @@ NVML_API nvmlReturn nvmlDeviceGetFanSpeed_v2(nvmlDevice handle, unsigned fan, un
     return give_uint(device, device_has(device, key) ? key : "fan_pct", 1, percent);
 }
 
+NVML_API nvmlReturn nvmlDeviceGetTargetFanSpeed(nvmlDevice handle, unsigned fan, unsigned *percent) {
+    ENTER_DEVICE(handle);
+    REQUIRE(fan < device_number_or(device, 0, "fans"));
+    return give_uint(device, "fan_target_pct", 1, percent);
+}
+
 NVML_API nvmlReturn nvmlDeviceGetFanSpeedRPM(nvmlDevice handle, FanSpeedInfo_v1 *info) {
     ENTER_DEVICE(handle);
     REQUIRE(info);

@@ -21,10 +21,8 @@ NVML_API nvmlReturn nvmlInit(void) {
 }
 
 NVML_API nvmlReturn nvmlShutdown(void) {
-    static int slot = -1;
-    nvmlReturn error = enter(__func__, &slot);
-    nvmlReturn result = leave_driver();
-    return error == UNINITIALIZED ? result : SUCCESS;
+    ENTER_LIBRARY();
+    return leave_driver();
 }
 
 NVML_API const char *nvmlErrorString(nvmlReturn code) {
@@ -62,7 +60,7 @@ NVML_API nvmlReturn nvmlSystemGetDriverVersion(char *buffer, unsigned size) {
 }
 
 NVML_API nvmlReturn nvmlSystemGetNVMLVersion(char *buffer, unsigned size) {
-    ENTER();
+    ENTER_LIBRARY();
     return system_text("nvml_version", buffer, size);
 }
 
@@ -77,12 +75,12 @@ static nvmlReturn cuda_version(int *version) {
 }
 
 NVML_API nvmlReturn nvmlSystemGetCudaDriverVersion(int *version) {
-    ENTER();
+    ENTER_LIBRARY();
     return cuda_version(version);
 }
 
 NVML_API nvmlReturn nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    ENTER();
+    ENTER_LIBRARY();
     return cuda_version(version);
 }
 

@@ -8,7 +8,8 @@
 
 enum { EVENT_XID = 0x8, EVENTS_SUPPORTED = 0x2 | 0x8 | 0x4000 | 0x8000 };
 struct EventSet {
-    unsigned next; /* ordinal in the state file */
+    nvmlDevice session; /* any handle of the initialisation it belongs to */
+    unsigned next;      /* ordinal in the state file */
     unsigned long long types[MAX_GPUS];
 };
 
@@ -16,6 +17,7 @@ NVML_API nvmlReturn nvmlEventSetCreate(nvmlEventSet *set) {
     ENTER();
     REQUIRE(set);
     *set = calloc(1, sizeof **set);
+    (*set)->session = handle_of((Device){0, NO_MIG});
     while (state_event((*set)->next)) (*set)->next++;
     return SUCCESS;
 }
@@ -65,11 +67,13 @@ static bool take_event(nvmlEventSet set, EventData *data) {
 
 static nvmlReturn wait_for_event(nvmlEventSet set, EventData *data, unsigned timeout_ms) {
     REQUIRE(set && data);
-    double start = state_now();
+    double start = monotonic();
+    Device any;
+    REQUIRE(device_of(set->session, &any));
     while (!take_event(set, data)) {
-        const Entry *gone = state_find("driver.gone");
-        if (gone && gone->function && function_at(gone->function, state_now())) return UNKNOWN;
-        double left = timeout_ms / 1e3 - (state_now() - start);
+        nvmlReturn error = check_session();
+        if (error) return error;
+        double left = timeout_ms / 1e3 - (monotonic() - start);
         if (left <= 0) return TIMEOUT;
         long pause_ns = left < 0.02 ? (long)(left * 1e9) : 20000000;
         nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);

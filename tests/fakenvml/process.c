@@ -118,8 +118,10 @@ static unsigned running(Device device, char type, const Process **into) {
     return kept;
 }
 
+/* `short_process_layout`: a driver that fills the newer lists with the first version's structures. */
 static nvmlReturn list(Device device, char type, unsigned *count, void *into, bool is_first_version) {
     REQUIRE(count);
+    is_first_version = is_first_version || device_number_or(device, 0, "short_process_layout");
     const Process *found[MAX_PROCESSES];
     unsigned room = *count;
     *count = running(device, type, found);
@@ -168,13 +170,13 @@ static unsigned used_since(Device device, unsigned long long last_seen_us, Proce
     return kept;
 }
 
-/* `process_utilization = not_found` on a Blackwell card, where the old call never has anything. */
+/* On Blackwell the old call never has anything (`process_utilization = not_found`) or only zeros (`= 0`). */
 NVML_API nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice handle, ProcessSample *into, unsigned *count,
                                                     unsigned long long last_seen_us) {
     ENTER_DEVICE(handle);
     REQUIRE(count);
-    double supported;
-    nvmlReturn error = device_number(device, &supported, "process_utilization");
+    double factor;
+    nvmlReturn error = device_number(device, &factor, "process_utilization");
     if (error) return error;
     ProcessUtilization_v1 used[MAX_PROCESSES];
     unsigned found = used_since(device, last_seen_us, used), room = *count;
@@ -182,7 +184,7 @@ NVML_API nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice handle, ProcessSa
     if (!found) return NOT_FOUND;
     if (!into || room < found) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < found; i++)
-        into[i] = (ProcessSample){used[i].pid,    used[i].time_us, used[i].sm,
+        into[i] = (ProcessSample){used[i].pid,    used[i].time_us, (unsigned)(used[i].sm * factor),
                                   used[i].memory, used[i].encoder, used[i].decoder};
     return SUCCESS;
 }

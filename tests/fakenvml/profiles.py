@@ -247,7 +247,7 @@ def h100() -> Profile:
 
 
 def gb10() -> Profile:
-    """A unified-memory machine: the driver has no memory figures, the link looks like a PCIe 1.0 x1, there is no fan."""
+    """A unified-memory machine: no memory figures, no fan, and a link that looks like PCIe 1.0 x1."""
     keys: dict[str, Value] = {
         **_training(power_w=44, limit_w=140, sm_mhz=2418, mem_mhz=8533),
         "architecture": 10,

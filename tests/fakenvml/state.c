@@ -151,6 +151,7 @@ typedef struct State {
     unsigned count;
     bool has_call_faults;
     double epoch, changed_at; /* on CLOCK_MONOTONIC; < 0 when the file does not say */
+    double stopped_at;        /* the driver's time where its clock stands still; else < 0 */
     unsigned events;
     Entry **event;
     Entry *table[BUCKETS];
@@ -189,6 +190,7 @@ static void add(State *state, const char *key, const char *text) {
     if (strstr(key, "call.")) state->has_call_faults = true;
     if (!strcmp(key, "epoch")) state->epoch = atof(text);
     if (!strcmp(key, "changed_at")) state->changed_at = atof(text);
+    if (!strcmp(key, "now")) state->stopped_at = atof(text);
     if (!strcmp(key, "xid") || !strcmp(key, "event")) {
         state->event = realloc(state->event, (state->events + 1) * sizeof(Entry *));
         state->event[state->events++] = entry;
@@ -203,7 +205,7 @@ static char *trim(char *text) {
 
 static State *read_state(FILE *file) {
     State *state = calloc(1, sizeof *state);
-    state->epoch = state->changed_at = -1;
+    state->epoch = state->changed_at = state->stopped_at = -1;
     char *line = NULL;
     size_t size = 0;
     while (getline(&line, &size, file) > 0) {
@@ -227,7 +229,7 @@ static double epoch;
 static _Atomic double last_now;
 static _Thread_local double call_now;
 
-static double monotonic(void) {
+double monotonic(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
@@ -249,8 +251,8 @@ static void publish(State *state) {
         state->since = -1e18;
     } else {
         state->older = older;
-        double changed = state->changed_at >= 0 ? state->changed_at - epoch : monotonic() - epoch;
-        state->since = fmax(changed, last_now);
+        double changed = (state->changed_at >= 0 ? state->changed_at : monotonic()) - epoch;
+        state->since = fmax(state->stopped_at >= 0 ? state->stopped_at : changed, last_now);
     }
     newest = state;
 }
@@ -272,7 +274,8 @@ void state_refresh(void) {
     pthread_mutex_lock(&reload_lock);
     if (!*state_path && getenv("FAKENVML_STATE")) snprintf(state_path, sizeof state_path, "%s", getenv("FAKENVML_STATE"));
     reload();
-    call_now = monotonic() - epoch;
+    const State *state = newest;
+    call_now = state && state->stopped_at >= 0 ? state->stopped_at : monotonic() - epoch;
     last_now = call_now;
     pthread_mutex_unlock(&reload_lock);
 }

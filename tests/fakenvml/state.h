@@ -19,8 +19,10 @@ typedef struct Entry {
 void state_use(const char *path);
 /* Re-reads the file if it changed, and fixes `now` for the rest of this call on this thread. */
 void state_refresh(void);
-/* Seconds since the driver's start, as of the last state_refresh() on this thread. */
+/* Seconds since the driver's start, as of the last state_refresh() on this thread; `now = T` in the file stops them. */
 double state_now(void);
+/* The system's clock, for real waiting. */
+double monotonic(void);
 bool state_is_loaded(void);
 /* Some line asks for a delay or an error of a call. */
 bool state_has_call_faults(void);
