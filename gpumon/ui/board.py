@@ -269,6 +269,10 @@ class BoardApp(App[int]):
         """Show another view: ``change(span_s=1200)``."""
         raise NotImplementedError
 
+    def toast(self, text: str, seconds: float = 3.0) -> None:
+        """Answer a key in the headline's second row."""
+        raise NotImplementedError
+
 
 class BoardScreen(Screen[T], inherit_bindings=False):
     """A screen that is rows: give it ``rows``; it draws itself whenever frame, view or size change."""
