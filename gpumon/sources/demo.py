@@ -7,8 +7,7 @@ from threading import Event as Signal
 from time import monotonic, time
 
 from gpumon.model import Snapshot
-
-from .simulator.scenarios import DEFAULT, NOW_S, SCENARIOS, Scenario, Story, scenario_named
+from gpumon.sources.simulator.scenarios import DEFAULT, NOW_S, SCENARIOS, Scenario, Story, scenario_named
 
 __all__ = ["DEFAULT", "SCENARIOS", "DemoSource", "Scenario", "scenario_named", "simulate"]
 
@@ -42,9 +41,7 @@ def simulate(
         start_s: wall clock (epoch) of the first snapshot.
         at_s: where in the story to begin; most troubles begin at 225 s.
     """
-    story = Story(
-        scenario_named(scenario), seed=seed, gpus=gpus, window_s=window_s, start_s=at_s, epoch_s=start_s
-    )
+    story = Story(scenario_named(scenario), seed=seed, gpus=gpus, window_s=window_s, start_s=at_s, epoch_s=start_s)
     yield story.world.snapshot(None)
     for _ in range(int(seconds / interval_s + 1e-9)):
         story.advance(interval_s)

@@ -15,8 +15,19 @@ Segment = tuple[float, float, float, float]
 class Activity:
     """Steps in, busy shares and utilization windows out."""
 
-    __slots__ = ("_gaps", "_segments", "_window_start", "busy_pct", "compute_s", "idle_s", "last_compute_s")
-    __slots__ += ("last_spin_s", "spin_s", "utilization_pct", "window_s")
+    __slots__ = (
+        "_gaps",
+        "_segments",
+        "_window_start",
+        "busy_pct",
+        "compute_s",
+        "idle_s",
+        "last_compute_s",
+        "last_spin_s",
+        "spin_s",
+        "utilization_pct",
+        "window_s",
+    )
 
     def __init__(self, window_s: float, phase_s: float, start_s: float) -> None:
         """Windows begin ``phase_s`` before ``start_s``: the driver's clock knows nothing of ours."""
@@ -49,13 +60,13 @@ class Activity:
             if free >= end_s:
                 break
             if start > covered:
-                gaps.append((covered, start if start < end_s else end_s))
+                gaps.append((covered, min(end_s, start)))
                 covered = start
             if done > covered and covered < end_s:
-                compute += (done if done < end_s else end_s) - covered
+                compute += (min(end_s, done)) - covered
                 covered = done
             if end > covered and covered < end_s:
-                spin += (end if end < end_s else end_s) - covered
+                spin += (min(end_s, end)) - covered
                 covered = end
             if end > end_s:
                 break
@@ -76,9 +87,10 @@ class Activity:
         end = first + count * width
         idle = [0.0] * (count + 1)
         rest = []
-        for low, high in self._gaps:
+        for begin, high in self._gaps:
+            low = begin
             if high > end:
-                rest.append((low if low > end else end, high))
+                rest.append((max(end, low), high))
             at = int((low - first) / width) if low > first else 0
             edge = first + (at + 1) * width
             while high > edge and at < count:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from random import Random
 
 from gpumon.model import Gpu
+from gpumon.sources.simulator.activity import Activity
+from gpumon.sources.simulator.chips import MIB, Chip
+from gpumon.sources.simulator.heat import LEAST_CLOCK, Heat, clock_for, leakage, relative_power
 
-from .activity import Activity
-from .chips import MIB, Chip
-from .heat import LEAST_CLOCK, Heat, clock_for, leakage, relative_power
-
-POWER_SHARE = 0.985
+POWER_SHARE = 0.975
 """The power governor regulates to a little below the limit."""
 CLOCK_STEP_MHZ = 15.0
 PARKED_AFTER_S = 12.0
@@ -56,7 +56,7 @@ class Card:
 
     def __init__(self, chip: Chip, index: int, *, inlet_c: float, window_s: float, start_s: float, rng: Random) -> None:
         """Identity comes from name and index alone, so that it survives a change of seed."""
-        identity = Random(f"{chip.name}/{index}")
+        identity = Random(f"{chip.name}/{index}")  # noqa: S311 - a toy, not a secret
         self.chip = chip
         self.index = index
         self.uuid = _uuid("GPU", identity)
@@ -83,7 +83,7 @@ class Card:
 
     def split(self, profiles: tuple[tuple[str, int, int], ...], start_s: float) -> None:
         """Turn MIG on: (profile, sevenths of the multiprocessors, bytes) for each instance."""
-        identity = Random(f"{self.uuid}/mig")
+        identity = Random(f"{self.uuid}/mig")  # noqa: S311 - a toy, not a secret
         self.slices = []
         for profile, sevenths, size in profiles:
             activity = Activity(self.chip.window_s, self.rng.random() * self.chip.window_s, start_s)
@@ -101,10 +101,7 @@ class Card:
     def settle(self, compute: float, spin: float) -> None:
         """Start as warm as a long run with these shares of time would have made it."""
         chip = self.chip
-        if not self._has_context():
-            resting = chip.idle_w
-        else:
-            resting = chip.context_w
+        resting = chip.context_w if self._has_context() else chip.idle_w
         power = resting + compute * (chip.busy_w - resting) + spin * (chip.spin_w - resting)
         self.power_w = min(power, POWER_SHARE * chip.limit_w)
         self.heat.settle(self.power_w)
@@ -177,8 +174,8 @@ class Card:
         power = self.power_w * self.gain
         if not self.chip.samples_power_part_time:
             return power
-        mixed = (compute * spin) ** 0.5 * (self.chip.busy_w - self.chip.spin_w)
-        spread = mixed * (0.75 / (10.0 * seconds)) ** 0.5
+        mixed = sqrt(compute * spin) * (self.chip.busy_w - self.chip.spin_w)
+        spread = mixed * sqrt(0.75 / (10.0 * seconds))
         return power + spread * 0.8 * (self.rng.random() - 0.5)
 
     # --- the driver's view -------------------------------------------------------------------------
@@ -213,7 +210,9 @@ class Card:
     def reading(self, now_s: float, seconds: float | None, copied_bytes: float) -> tuple[Gpu, ...]:
         """The card, and its MIG instances after it. ``seconds`` is None on the first sample: no rates yet."""
         if self.is_lost:
-            return (Gpu(uuid=self.uuid, index=self.index, name=self.chip.name, pci_bus_id=self.pci_bus_id, is_lost=True),)
+            return (
+                Gpu(uuid=self.uuid, index=self.index, name=self.chip.name, pci_bus_id=self.pci_bus_id, is_lost=True),
+            )
         values = self._values(seconds)
         whole = self.slices[0]
         if not self.has_mig:
@@ -248,7 +247,7 @@ class Card:
             "memory_clock_mhz": float(405 if is_parked and chip.fan else chip.memory_mhz),
             "performance_state": chip.idle_state if is_parked else chip.busy_state,
             "pcie_gen": chip.idle_pcie_gen if is_parked and chip.idle_pcie_gen else chip.pcie_gen,
-            "clocks_event_reasons": self._reasons(is_parked),
+            "clocks_event_reasons": self._reasons(is_parked=is_parked),
         }
         if chip.has_memory_temperature:
             values["memory_temperature_c"] = float(int(self.heat.sink_c + 0.021 * self.power_w + 8.5))
@@ -264,7 +263,7 @@ class Card:
             return round(self.power_w * self.gain, 1)
         return round((self.energy_j - before) / seconds, 1)
 
-    def _reasons(self, is_parked: bool) -> tuple[str, ...]:
+    def _reasons(self, *, is_parked: bool) -> tuple[str, ...]:
         if is_parked:
             return ("gpu_idle",)
         if self.held_by == "sw_thermal":
@@ -292,7 +291,7 @@ class Card:
                 mig_parent_uuid=self.uuid,
                 mig_profile=part.profile,
                 age_s=0.0,
-                **(part.gpm(seconds) if seconds is not None and self.chip.has_gpm else {}),
+                **(part.gpm(seconds) if seconds is not None and self.chip.has_gpm else {}),  # type: ignore[arg-type]
             )
             for number, part in enumerate(self.slices)
         )

@@ -96,6 +96,7 @@ H100 = Chip(
     max_c=87,
     slowdown_c=89,
     shutdown_c=92,
+    spin_share=0.24,
     pcie_gen=5,
     nvlinks=18,
     has_gpm=True,

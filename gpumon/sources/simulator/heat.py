@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp
 
-from .chips import Chip
+from gpumon.sources.simulator.chips import Chip
 
 VOLTAGE_FLOOR = 0.61
 """Voltage at clock x (of boost) is 0.61 + 0.39 x of the voltage at boost."""
@@ -36,7 +36,17 @@ def leakage(temperature_c: float) -> float:
 class Heat:
     """Die and heat sink. Each step is solved exactly for the die and conserves energy to the last joule."""
 
-    __slots__ = ("_chip", "air_factor", "air_target", "die_c", "fan_pct", "inlet_c", "sink_c", "sink_k_per_w", "vented_j")
+    __slots__ = (
+        "_chip",
+        "air_factor",
+        "air_target",
+        "die_c",
+        "fan_pct",
+        "inlet_c",
+        "sink_c",
+        "sink_k_per_w",
+        "vented_j",
+    )
 
     def __init__(self, chip: Chip, inlet_c: float) -> None:
         """A cold card in air of ``inlet_c``."""

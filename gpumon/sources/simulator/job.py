@@ -10,15 +10,14 @@ from typing import Literal
 
 import msgspec
 
-from gpumon.model import Event
-
-from .card import Card, Slice
-from .chips import GIB, MIB
-from .loader import Disk, Loader
+from gpumon.model import Event, Role
+from gpumon.sources.simulator.card import Card, Slice
+from gpumon.sources.simulator.chips import GIB, MIB
+from gpumon.sources.simulator.loader import Disk, Loader
 
 CONTEXT_BYTES = 522 * MIB
 SEGMENT_BYTES = 20 * MIB
-RETRY_S = 0.9
+RETRY_S = 1.3
 """A failed cudaMalloc: wait for the device, give back cached blocks, allocate again."""
 HANDOFF_S = 0.004
 """From a batch in hand to the first kernel."""
@@ -50,6 +49,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 2
     prep_s: float
     batch_bytes: float
+    dataset_bytes: float | None = None
+    """None: read before, what memory holds of it is known to the disk; else the first epoch comes from the disk."""
     copied_bytes: float = 38e6
     memory_bytes: int
     """Reserved by the framework on rank 0."""
@@ -75,6 +76,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     data_filesystem: str = "ext4"
     tensor: float = 0.52
+    role: Role = "trainer"
+    is_idle: bool = False
+    """Holds its memory and does nothing."""
 
 
 class Allocator:
@@ -89,7 +93,7 @@ class Allocator:
         self._waste_bytes = 0.0
         self._spec = spec
 
-    def step(self, steps_done: int, is_ill: bool, rng: Random) -> float:
+    def step(self, steps_done: int, rng: Random, *, is_ill: bool) -> float:
         """One step's allocations; returns how long they stalled it, ``inf`` for out of memory."""
         spec = self._spec
         if rng.random() * (steps_done + 1) < 1.0:  # records come ever more rarely
@@ -116,8 +120,18 @@ class Allocator:
 class Rank:
     """One process of a job and the device it drives."""
 
-    __slots__ = ("card", "copied_bytes", "loader", "main_free_s", "memory_offset", "naps", "number", "pid", "slice")
-    __slots__ += ("worker_pids",)
+    __slots__ = (
+        "card",
+        "copied_bytes",
+        "loader",
+        "main_free_s",
+        "memory_offset",
+        "naps",
+        "number",
+        "pid",
+        "slice",
+        "worker_pids",
+    )
 
     def __init__(self, number: int, card: Card, part: Slice, memory_offset: int) -> None:
         """Not started yet."""
@@ -209,6 +223,8 @@ class Job:
     def _train(self) -> None:
         """Weights are on the device, the workers start."""
         spec, now = self.spec, self.free_s
+        if spec.dataset_bytes is not None:
+            self.disk.forget(spec.dataset_bytes)
         total = self.ranks[0].slice.total_bytes
         self.allocator = Allocator(spec, total - CONTEXT_BYTES - 0.9 * GIB)
         for rank in self.ranks:
@@ -230,6 +246,8 @@ class Job:
         self._next_eval_s = now + spec.eval_every_s - age % spec.eval_every_s
         self._ends_s = self.started_s + spec.lasts_s
         self._next = self._step
+        if spec.is_idle:
+            self.hang(now, culprit=0)
 
     def _step(self) -> None:
         """One step of all ranks, up to the barrier."""
@@ -245,7 +263,7 @@ class Job:
         if is_eval:
             common *= 0.34
         start_at = free + common * spec.gap_share * (6.0 if is_eval else 1.0 + 0.6 * (rng.random() - 0.5))
-        latest = 0.0
+        latest = free
         begun = []
         for rank in self.ranks:
             asked = rank.main_free_s
@@ -253,14 +271,12 @@ class Job:
             if got > asked:
                 rank.naps.append((asked, got))
             start = got + HANDOFF_S
-            if start < start_at:
-                start = start_at
+            start = max(start, start_at)
             slower = spec.memory_bound + (1.0 - spec.memory_bound) * rank.card.chip.boost_mhz / rank.card.mhz
             done = start + common * slower * (1.0 + spec.rank_jitter * 3.46 * (rng.random() - 0.5))
-            if done > latest:
-                latest = done
-            launched = got + common * spec.launch_share
-            rank.main_free_s = launched if launched > start else start
+            latest = max(latest, done)
+            launched = got + common * spec.launch_share * (rank.loader.slowdown if rank.loader else 1.0)
+            rank.main_free_s = max(start, launched)
             rank.copied_bytes += spec.copied_bytes
             begun.append((start, done))
         self._finish_step(free, begun, latest)
@@ -272,7 +288,7 @@ class Job:
         for rank, (start, done) in zip(self.ranks, begun, strict=True):
             rank.slice.activity.record(free, start, done, end)
         self.steps += 1
-        stall = self.allocator.step(self.steps, self.is_ill, self.rng)
+        stall = self.allocator.step(self.steps, self.rng, is_ill=self.is_ill)
         if stall == inf:
             self.kill(end, "torch.OutOfMemoryError: CUDA out of memory")
             return

@@ -16,14 +16,16 @@ class Disk:
         self.bytes_per_s = bytes_per_s
         self.hit_share = hit_share
         self.queued_bytes = 0.0
-        self.served_bytes = 0.0
-        self.written_bytes = 0.0
-        self.busy_s = 0.0
+        self._cold_bytes = 0.0
+        self._served_bytes = self._written_bytes = 0.0
         self._drained_s: float | None = None
 
     def read_s(self, now_s: float, size: float) -> float:
         """How long a read issued now takes."""
         missed = size * (1.0 - self.hit_share)
+        if self._cold_bytes > 0:
+            self._cold_bytes -= size
+            missed = size
         if missed <= 0:
             return 0.0
         self.drain(now_s)
@@ -39,18 +41,30 @@ class Disk:
             return
         served = min(self.queued_bytes, elapsed * self.bytes_per_s)
         self.queued_bytes -= served
-        self.served_bytes += served
-        self.busy_s += served / self.bytes_per_s
+        self._served_bytes += served
         self._drained_s = now_s
 
     def write(self, size: float) -> None:
         """Write behind the readers' back, at the disk's own pace."""
-        self.written_bytes += size
-        self.busy_s += size / self.bytes_per_s
+        self._written_bytes += size
 
-    def reset_interval(self) -> None:
-        """Begin a new sampling interval."""
-        self.served_bytes = self.written_bytes = self.busy_s = 0.0
+    def forget(self, dataset_bytes: float) -> None:
+        """A new data set: each byte comes from the disk once, then from memory."""
+        self._cold_bytes = dataset_bytes
+
+    def missed_share(self) -> float:
+        """How much of what is read now comes from the disk."""
+        return 1.0 if self._cold_bytes > 0 else 1.0 - self.hit_share
+
+    def take_traffic(self, seconds: float) -> tuple[float, float, float]:
+        """Bytes read and written since the last call and the share of time busy.
+
+        Reads are simulated up to a step ahead; what the disk cannot have done yet is left for the next call.
+        """
+        read = min(self._served_bytes, self.bytes_per_s * seconds)
+        written, self._written_bytes = self._written_bytes, 0.0
+        self._served_bytes -= read
+        return read, written, min(1.0, (read + written) / (self.bytes_per_s * seconds))
 
 
 class Usage:
@@ -93,7 +107,7 @@ class Loader:
     def take(self, now_s: float, rng: Random) -> float:
         """Ask for the next batch; returns when it is there."""
         ready = self._ready.popleft()
-        got = ready if ready > now_s else now_s
+        got = max(now_s, ready)
         self._dispatch(got, rng)
         return got
 
@@ -101,7 +115,7 @@ class Loader:
         worker = self._turn
         self._turn = (worker + 1) % self.workers
         free = self._free[worker]
-        begin = free if free > now_s else now_s
+        begin = max(now_s, free)
         read = begin + self.disk.read_s(now_s, self.batch_bytes)
         # The sum of two uniform numbers is bell-shaped enough and costs a third of gauss().
         wobble = 1.0 + self.spread * 2.45 * (rng.random() + rng.random() - 1.0)
@@ -122,8 +136,8 @@ class Loader:
             begin, read, end = work[0]
             if begin >= end_s:
                 break
-            low = begin if begin > begin_s else begin_s
-            high = end if end < end_s else end_s
+            low = max(begin_s, begin)
+            high = min(end_s, end)
             if high > low:
                 middle = min(max(read, low), high)
                 use.reading_s += middle - low

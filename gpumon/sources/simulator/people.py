@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-
 from gpumon.model import Process
-
-from .job import Job, Rank
+from gpumon.sources.simulator.job import Job, Rank
 
 LIBRARIES = ("libtorch_cuda", "libnccl", "libcudnn")
 
@@ -90,7 +88,7 @@ class Census:
             return []
         seconds = end_s - begin_s
         found = []
-        size, missed = loader.batch_bytes, 1.0 - loader.disk.hit_share
+        size, missed = loader.batch_bytes, loader.disk.missed_share()
         resident = job.spec.worker_rss_bytes
         private = int(resident * 0.9)
         random = job.rng.random
@@ -146,7 +144,7 @@ class Census:
             "started_s": self._started_s(0.11 * rank.number),
             "name": "python",
             "command": spec.command,
-            "role": "trainer",
+            "role": spec.role,
             "framework": spec.framework,
             "libraries": LIBRARIES if count > 1 else LIBRARIES[::2],
             "environment": {},

@@ -6,12 +6,11 @@ from math import ceil
 from random import Random
 
 from gpumon.model import Event, Gpu, Host, Process, Snapshot
-
-from .card import Card
-from .chips import Machine
-from .job import Job, JobSpec
-from .loader import Disk
-from .people import Census
+from gpumon.sources.simulator.card import Card
+from gpumon.sources.simulator.chips import Machine
+from gpumon.sources.simulator.job import Job, JobSpec
+from gpumon.sources.simulator.loader import Disk
+from gpumon.sources.simulator.people import Census
 
 PROCESS_EVERY_S = 2.0
 """CPU time and states of processes are read at this cadence, as on a real machine."""
@@ -25,11 +24,18 @@ class World:
     """One machine at one moment of the story."""
 
     def __init__(
-        self, machine: Machine, jobs: tuple[JobSpec, ...], *, seed: int, start_s: float, epoch_s: float, window_s: float | None
+        self,
+        machine: Machine,
+        jobs: tuple[JobSpec, ...],
+        *,
+        seed: int,
+        start_s: float,
+        epoch_s: float,
+        window_s: float | None,
     ) -> None:
         """``start_s`` is a time of the story, ``epoch_s`` the wall clock there."""
         self.machine = machine
-        self.rng = rng = Random(seed)
+        self.rng = rng = Random(seed)  # noqa: S311 - a toy, not a secret
         self.now_s = start_s - SETTLE_S
         self.epoch_s = epoch_s - start_s
         """Wall clock at simulated time 0."""
@@ -50,7 +56,9 @@ class World:
         self._censuses: list[Census] = []
         self._processes: tuple[Process, ...] = ()
         self._processes_read_s: float | None = None
+        self._has_no_rates = True
         self._load = 0.0
+        self._steps = 0
         self._cpu_pct = 0.0
         self._pressures = (0.0, 0.0)
         self._write_rates: dict[int, float] = {}
@@ -90,7 +98,8 @@ class World:
         loaders = [rank.loader for job in self.jobs for rank in job.ranks if rank.loader is not None]
         mains = sum(len(job.ranks) for job in self.jobs if job.state != "absent")
         runnable = self.other_threads + mains + sum(loader.busy_workers(now_s) for loader in loaders)
-        self._load += 0.03 * (runnable - self._load) if self._load else runnable
+        self._load += (0.03 if self._steps > SETTLE_S else 0.6) * (runnable - self._load)
+        self._steps += 1
         slowdown = max(1.0, runnable / self.machine.cores)
         for loader in loaders:
             loader.slowdown += 0.5 * (slowdown - loader.slowdown)
@@ -112,7 +121,6 @@ class World:
         host = self._host(interval_s)
         events = tuple(event if event.time_s else _stamped(event, time_s) for event in self.events)
         self.events.clear()
-        self.disk.reset_interval()
         return Snapshot(
             time_s=time_s, interval_s=interval_s, gpus=tuple(gpus), processes=self._processes, host=host, events=events
         )
@@ -121,11 +129,12 @@ class World:
         last = self._processes_read_s
         alive = sum(job.attempt for job in self.jobs if job.state != "absent")
         has_changed = any(event.kind == "process-exit" for event in self.events)
-        due = last is None or self.now_s - last >= PROCESS_EVERY_S - 0.01
+        due = last is None or self._has_no_rates or self.now_s - last >= PROCESS_EVERY_S - 0.01
         if not (due or has_changed or (alive and not self._processes)):
             return
         begin = self.now_s if last is None or interval_s is None else last
         self._processes_read_s = self.now_s
+        self._has_no_rates = begin == self.now_s
         self._processes = tuple(
             process
             for number, census in enumerate(self._censuses)
@@ -143,24 +152,25 @@ class World:
         self._cpu_pct = min(100.0, 100.0 * (used + others) / cores)
         crowd = waiting + self.other_threads * (1.0 - 1.0 / slowdown)
         # Some task waits while any is in the queue: certain once a handful of them are.
-        pressed = 100.0 * min(1.0, crowd / 4.0) + 0.6 * (self._cpu_pct / 100.0) ** 2
+        pressed = 100.0 * min(1.0, crowd / 4.0)
         reading = sum(census.reading_pct for census in self._censuses) / 100.0
-        stalled = 100.0 * min(1.0, reading / 3.0)
+        stalled = 100.0 * min(1.0, reading / 3.0) ** 2  # read-ahead hides the waits of a few readers
         cpu, io = self._pressures
         self._pressures = (cpu + 0.2 * (pressed - cpu), io + 0.2 * (stalled - io))
 
     def _host(self, interval_s: float | None) -> Host:
-        machine, disk = self.machine, self.disk
+        machine = self.machine
         resident = sum(census.resident_bytes for census in self._censuses)
         shared = sum(census.shm_bytes for census in self._censuses)
         rates: dict[str, object] = {}
         if interval_s is not None:
+            read, written, busy = self.disk.take_traffic(interval_s)
             rates = {
                 "cpu_pct": round(self._cpu_pct, 1),
                 "swap_in_bytes_per_s": 0.0,
-                "disk_read_bytes_per_s": round(disk.served_bytes / interval_s),
-                "disk_write_bytes_per_s": round(disk.written_bytes / interval_s + 3e4 * self.rng.random()),
-                "disk_busy_pct": round(min(100.0, 100.0 * disk.busy_s / interval_s), 1),
+                "disk_read_bytes_per_s": round(read / interval_s),
+                "disk_write_bytes_per_s": round(written / interval_s + 3e4 * self.rng.random()),
+                "disk_busy_pct": round(100.0 * busy, 1),
                 "net_rx_bytes_per_s": round(4e4 + 5e4 * self.rng.random()),
                 "net_tx_bytes_per_s": round(2e4 + 3e4 * self.rng.random()),
             }
