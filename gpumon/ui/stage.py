@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ class CpuMeter:
 class Stage(BoardApp):
     """Holds the newest frame and the view; every screen is drawn from these two."""
 
-    CSS_PATH = "gpumon.tcss"
+    CSS_PATH = Path(__file__).with_name("gpumon.tcss")
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
 
@@ -183,9 +184,10 @@ class Stage(BoardApp):
             screen.draw()
 
     def redraw(self) -> None:
-        """Send every cell again."""
-        self.draw()
-        self.screen.refresh()
+        """Send every cell again; when the terminal takes bytes again, it is called once more."""
+        if self.terminal is None or not self.terminal.is_stalled:
+            self.draw()
+            self.screen.refresh()
 
     def _set(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState
         self.view = msgspec.structs.replace(self.view, **changes)

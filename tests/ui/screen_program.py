@@ -1,15 +1,19 @@
 """The real screen over a small source that the test steers: the program that the pty tests start.
 
-Arguments: ``key=value``; ``interval=0.2``, ``gpus=2``, ``stop_after=5``, ``fail_after=3``, ``hang=1``.
+Arguments: ``key=value``; ``interval=0.2``, ``gpus=2``, ``stop_after=5``, ``fail_after=3``, ``hang=1``,
+``overlay=1`` (every row changes all over in every frame; F2 shows a toast over them, F3 a dialog that one can see
+through), ``mutant=1`` (the painter paints without looking).
 """
 
 from __future__ import annotations
 
 import math
+import random
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from gpumon.config import Config
 from gpumon.errors import GpumonError
@@ -87,6 +91,47 @@ class SteadySource:
         )
 
 
+def _add_overlays() -> None:
+    """Keys for what the program itself never does: cover the board without leaving it."""
+    from textual.binding import Binding
+    from textual.screen import ModalScreen
+    from textual.widgets import Static
+
+    from gpumon.ui import app, overview
+
+    class Dialog(ModalScreen[None]):
+        CSS = "Dialog { align: center middle; } Dialog Static { width: 30; height: 6; border: solid ansi_red; }"
+        BINDINGS = (Binding("f4", "dismiss"),)
+
+        def compose(self) -> Iterator[Static]:
+            yield Static("a dialog over the board")
+
+    class Covered(app.GpumonApp):
+        BINDINGS = (Binding("f2", "toast"), Binding("f3", "dialog"))
+
+        def action_toast(self) -> None:
+            self.notify("\n".join(["a toast over what moves"] * 12), timeout=60)
+
+        def action_dialog(self) -> None:
+            self.push_screen(Dialog())
+
+    overview.Overview.rows = _churning_rows  # type: ignore[method-assign]
+    app.GpumonApp = Covered  # type: ignore[misc]
+
+
+def _churning_rows(_screen: Any, frame: Any, _view: Any, width: int, height: int) -> list[Any]:
+    """Title, then rows of pieces of random text and style, one of them with wide characters."""
+    rng = random.Random(frame.window.last.time_s)
+    styles = ("", "useful", "bold", "data", "useful on data", "bold reverse harm", "muted")
+    rows: list[Any] = [((" node07 ", "bold"),)]
+    for y in range(1, height - 1):
+        pieces = [("".join(rng.choices("0123456789▇▒ ", k=8)), rng.choice(styles)) for _ in range(-(-width // 8))]
+        if y == 5:
+            pieces[2] = (rng.choice(("訓練 1  ", "12 訓練  ")), rng.choice(styles))
+        rows.append(tuple(pieces))
+    return [*rows, ((" self ", "muted"),)]
+
+
 def main() -> int:
     options = dict(argument.split("=", 1) for argument in sys.argv[1:])
     from gpumon.ui.run import run_app
@@ -102,6 +147,12 @@ def main() -> int:
             is_hanging="hang" in options,
         )
 
+    if "overlay" in options:
+        _add_overlays()
+    if "mutant" in options:
+        from gpumon.ui.painter import Painter
+
+        Painter.may_paint = lambda *_: True  # type: ignore[method-assign]
     config = Config(theme=options.get("theme", "auto"), interval_s=float(options.get("interval", "0.2")))
     try:
         return run_app(make_source, config)

@@ -1,0 +1,306 @@
+"""The real screen in a real pseudo-terminal: what terminals do to programs, and what it must survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from terminal import PtyProgram, default_environment, python
+
+PROGRAM = str(Path(__file__).with_name("screen_program.py"))
+READY = "self"
+"""In the footer as soon as there is a frame."""
+
+
+def screen(*options: str, **settings: object) -> PtyProgram:
+    """The screen over the fake source."""
+    return PtyProgram(python("-W", "error", PROGRAM, *options), **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def running() -> Iterator[PtyProgram]:
+    """A screen that shows its first frame."""
+    with screen() as program:
+        program.wait_for(READY)
+        yield program
+
+
+def test_opens_shows_values_and_quits(running: PtyProgram) -> None:
+    """The first frame shows the source's values; `q` ends with 0 and gives the terminal back as it was."""
+    running.wait_for("node07")
+    running.type("q")
+    assert running.wait_for_exit(3.0) == 0
+    assert running.output.endswith(b"\x1b[?1004l")
+    assert b"\x1b[?1049l" in running.output
+    assert b"\x1b[?25h" in running.output
+    assert running.local_flags() & termios.ICANON
+    assert running.local_flags() & termios.ECHO
+
+
+def test_ctrl_c_quits(running: PtyProgram) -> None:
+    """Ctrl-C is `q`."""
+    running.type(b"\x03")
+    assert running.wait_for_exit(3.0) == 0
+
+
+def test_help_opens_and_escape_closes_it(running: PtyProgram) -> None:
+    """A lone Escape is recognised although the input thread sleeps until something is typed."""
+    running.type("?")
+    running.wait_for("gpumon help")
+    running.type(b"\x1b")
+    running.wait_for("node07")
+
+
+def test_quit_from_an_open_screen(running: PtyProgram) -> None:
+    """`q` quits from the help page as well."""
+    running.type("?")
+    running.wait_for("gpumon help")
+    running.type("q")
+    assert running.wait_for_exit(3.0) == 0
+
+
+def test_quits_at_once_while_the_driver_hangs() -> None:
+    """Neither a sample that never returns nor a source whose close() hangs delays `q`."""
+    with screen("stop_after=2", "hang=1") as program:
+        program.wait_for(READY)
+        program.read(0.6)
+        program.type("q")
+        began = time.monotonic()
+        assert program.wait_for_exit(3.0) == 0
+        assert time.monotonic() - began < 1.5
+
+
+def test_age_grows_when_frames_stop() -> None:
+    """Without new frames the footer's age counts up; it does not stay at 0."""
+    with screen("stop_after=2") as program:
+        program.wait_for(READY)
+        program.wait_until(lambda text: "age 3s" in text or "age 4s" in text, "no growing age", 10.0)
+
+
+def test_resize_to_tiny_and_back(running: PtyProgram) -> None:
+    """20×5 and back to 100×30: the picture fills each size, and the program lives on."""
+    running.resize(20, 5)
+    running.read(0.8)
+    assert running.process.poll() is None
+    assert "GPU" in running.text or "gpumon" in running.text
+    running.resize(1, 1)
+    running.read(0.5)
+    running.resize(100, 30)
+    running.wait_for("node07")
+    running.wait_until(lambda text: "quit" in text.splitlines()[-1], "no footer in the last row")
+
+
+def test_size_is_the_terminals_not_the_shells() -> None:
+    """COLUMNS and LINES exported by a shell do not override the real size."""
+    with screen(environment=default_environment(COLUMNS="40", LINES="10"), width=90, height=20) as program:
+        program.wait_for(READY)
+        program.wait_until(lambda text: "quit" in text.splitlines()[19], "footer not in row 20")
+
+
+@pytest.mark.parametrize("way", ["key", "signal"])
+def test_suspend_and_continue(running: PtyProgram, way: str) -> None:
+    """Ctrl-Z and SIGTSTP stop it with the terminal restored; SIGCONT brings the whole picture back."""
+    if way == "key":
+        running.type(b"\x1a")
+    else:
+        running.process.send_signal(signal.SIGTSTP)
+    until = time.monotonic() + 5.0
+    while running.state() != "T":
+        running.read(0.02)
+        assert time.monotonic() < until
+    running.read(0.1)
+    assert b"\x1b[?1049l" in running.output
+    assert running.local_flags() & termios.ICANON
+    running.output = b""
+    running._screen.reset()  # what a shell leaves of the picture
+    running.process.send_signal(signal.SIGCONT)
+    running.wait_for("node07")
+    running.wait_for("quit")
+    running.type("q")
+    assert running.wait_for_exit(3.0) == 0
+
+
+def test_stop_that_cannot_be_caught(running: PtyProgram) -> None:
+    """After SIGSTOP and SIGCONT keys still work, with one input thread only."""
+    running.process.send_signal(signal.SIGSTOP)
+    running.read(0.2)
+    running.process.send_signal(signal.SIGCONT)
+    running.read(0.6)
+    running.type("?")
+    running.wait_for("gpumon help")
+    threads = [
+        Path(f"/proc/{running.process.pid}/task/{tid}/comm").read_text(encoding="utf-8")
+        for tid in os.listdir(f"/proc/{running.process.pid}/task")
+    ]
+    assert len(threads) <= 6, threads
+    running.type("q")
+    assert running.wait_for_exit(3.0) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ending_signals_restore_the_terminal(running: PtyProgram, number: signal.Signals) -> None:
+    """SIGTERM and SIGHUP leave the alternate screen, show the cursor, restore the modes."""
+    running.process.send_signal(number)
+    assert running.wait_for_exit(3.0) == 0
+    assert b"\x1b[?1049l" in running.output
+    assert b"\x1b[?25h" in running.output
+    assert running.local_flags() & termios.ICANON
+
+
+@pytest.mark.parametrize("ignore_hangup", [False, True])
+def test_closed_terminal_ends_it(*, ignore_hangup: bool) -> None:
+    """A terminal that goes away ends the program, also where SIGHUP is ignored, and it does not spin until then."""
+    with screen(ignore_hangup=ignore_hangup) as program:
+        program.wait_for(READY)
+        program.hang_up()
+        program.wait_for_exit(3.0, is_draining=False)
+
+
+def test_terminal_that_takes_no_bytes() -> None:
+    """A full terminal stops nothing: sampling goes on without spinning, `q` ends it, nothing is waited for."""
+    with screen("interval=0.02", "gpus=8", width=160, height=50) as program:
+        program.wait_for(READY)
+        stall(program)
+        spent_s = program.cpu_s()
+        time.sleep(1.0)
+        assert program.cpu_s() - spent_s < 0.6
+        program.type("q")
+        began = time.monotonic()
+        program.wait_for_exit(5.0, is_draining=False)
+        assert time.monotonic() - began < 2.0
+
+
+def test_picture_is_whole_after_a_stall() -> None:
+    """When the terminal takes bytes again, the picture is complete and current."""
+    with screen("interval=0.02", "gpus=8", width=160, height=50) as program:
+        program.wait_for(READY)
+        stall(program)
+        program.read(1.0)
+        program.resize(160, 50)
+        program.wait_for("node07")
+        first = program.text
+        program.wait_until(lambda text: text != first, "picture stands still")
+        program.type("?")
+        program.wait_for("gpumon help")
+
+
+def stall(program: PtyProgram) -> None:
+    """Let output pile up until the kernel holds all that it wants to: redraws of the whole screen, unread."""
+    for _ in range(120):
+        program.type(b"\x0c")
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_stream_that_is_no_terminal(stream: str, tmp_path: Path) -> None:
+    """Any of the three streams elsewhere: one line that names it and `gpumon once`, exit 2."""
+    with open(tmp_path / "elsewhere", "w+b") as file, screen(redirect={stream: file.fileno()}) as program:
+        assert program.wait_for_exit(10.0) == 2
+        file.seek(0)
+        said = (file.read() + program.output).decode()
+    assert f"gpumon: {stream} is not a terminal; use  gpumon once  or  gpumon once --json" in said
+    assert "Traceback" not in said
+
+
+def test_dumb_terminal_is_refused() -> None:
+    """TERM=dumb gets the same answer."""
+    with screen(environment=default_environment(TERM="dumb")) as program:
+        assert program.wait_for_exit(10.0) == 2
+        assert "TERM=dumb" in program.text
+
+
+def test_failure_of_the_sampler_surfaces() -> None:
+    """An exception on the sampler's thread ends the program with its traceback, terminal restored."""
+    with screen("fail_after=3") as program:
+        assert program.wait_for_exit(10.0) == 1
+        assert "the fake source fails as told" in program.text
+        assert b"\x1b[?1049l" in program.output
+
+
+def test_expected_error_of_the_source_is_one_line() -> None:
+    """What gpumon raises on purpose is printed as one line after the screen is gone."""
+    with screen("error=no driver here") as program:
+        assert program.wait_for_exit(10.0) == 2
+        assert "gpumon: no driver here" in program.text
+        assert "Traceback" not in program.text
+
+
+def test_asks_for_the_background_and_follows_the_answer() -> None:
+    """A light terminal gets the light palette, a dark one the dark; the answer is never taken for keys."""
+    light, dark = b"\x1b]11;rgb:ffff/ffff/f0f0\x1b\\", b"\x1b]11;rgb:0000/0000/0000\x07"
+    codes = {}
+    for name, answer in (("light", light), ("dark", dark)):
+        with screen(background=answer) as program:
+            program.wait_for(READY)
+            codes[name] = (b"38;5;241m" in program.output, b"38;5;246m" in program.output)
+            assert "gpumon help" not in program.text
+    assert codes == {"light": (True, False), "dark": (False, True)}
+
+
+def test_late_answer_is_not_taken_for_keys(running: PtyProgram) -> None:
+    """An answer to OSC 11 after 100 ms, cut anywhere, presses no key: its hex digits `e`, `a` open nothing."""
+    before = running.text.splitlines()[0][:12]
+    running.type(b"\x1b]11;rgb:aeae/ae")
+    running.read(0.3)
+    running.type(b"ae/0101\x1b\\")
+    running.read(0.5)
+    assert running.text.splitlines()[0][:12] == before
+    assert running.process.poll() is None
+
+
+def test_keys_typed_before_the_screen_are_kept() -> None:
+    """`q` pressed while the program still starts is not lost."""
+    with screen(background=b"\x1b]11;rgb:0000/0000/0000\x07q") as program:
+        assert program.wait_for_exit(15.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "has_color", "is_ascii"),
+    [
+        ({"NO_COLOR": "1"}, False, False),
+        ({"LANG": "C"}, True, True),
+        ({"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, True, True),
+        ({"LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, True, True),
+        ({"TERM": "linux"}, True, False),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, True, False),
+        ({"TERM": "screen"}, True, False),
+    ],
+)
+def test_bytes_fit_the_terminal(environment: dict[str, str], *, has_color: bool, is_ascii: bool) -> None:
+    """NO_COLOR sends no colour, a locale that is not UTF-8 sends ASCII only, nothing ever sends 24 bits."""
+    with screen(environment=default_environment(**environment)) as program:
+        program.wait_for(READY)
+        program.type("?")
+        program.wait_for("gpumon help")
+        program.type("q")
+        program.wait_for_exit(3.0)
+        output = program.output
+    assert b"38;2;" not in output
+    assert b"48;2;" not in output
+    assert (b"[38;5;" in output or b"[36m" in output or b"[96m" in output or b";96m" in output) == has_color
+    assert output.isascii() == is_ascii
+    if environment.get("TERM") in ("linux", "screen"):
+        assert b"38;5;" not in output
+
+
+def test_idle_input_costs_nothing() -> None:
+    """Between frames no thread wakes: a screen with a frame every 5 s uses next to no CPU."""
+    with screen("interval=5") as program:
+        program.wait_for(READY)
+        program.read(1.0)
+        spent_s = program.cpu_s()
+        program.read(2.0)
+        assert program.cpu_s() - spent_s <= 0.03
+
+
+def test_import_of_the_check_is_cheap() -> None:
+    """The check for a terminal, and the sampler, load neither Textual nor Rich."""
+    code = "import sys, gpumon.ui.tty, gpumon.ui.sampler, gpumon.ui.run; sys.exit('textual' in sys.modules or 'rich' in sys.modules)"
+    assert subprocess.run(python("-c", code), env=default_environment(), check=False).returncode == 0
