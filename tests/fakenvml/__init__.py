@@ -116,18 +116,18 @@ class Process:
 
 def build_library() -> Path:
     """Compiles the library once per version of its sources; safe when several test processes start together."""
+    compiler = os.environ.get("CC") or next((cc for cc in ("cc", "gcc", "clang") if shutil.which(cc)), None)
+    if compiler is None:
+        message = "the fake driver needs a C compiler: none of cc, gcc, clang is on the PATH"
+        raise RuntimeError(message)
     sources = sorted(_SOURCES.glob("*.c"))
     parts = [path.read_bytes() for path in [*sources, *sorted(_SOURCES.glob("*.h"))]]
-    digest = hashlib.sha256(b"\0".join([_COMPILE.encode(), *parts])).hexdigest()[:16]
+    digest = hashlib.sha256(b"\0".join([f"{compiler} {_COMPILE}".encode(), *parts])).hexdigest()[:16]
     root = _SOURCES / "build" if os.access(_SOURCES, os.W_OK) else Path(tempfile.gettempdir()) / "fakenvml"
     library = root / digest / "libnvidia-ml.so.1"
     if library.exists():
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
-    compiler = os.environ.get("CC") or next((cc for cc in ("cc", "gcc", "clang") if shutil.which(cc)), None)
-    if compiler is None:
-        message = "the fake driver needs a C compiler: none of cc, gcc, clang is on the PATH"
-        raise RuntimeError(message)
     partial = library.with_name(f"{library.name}.{os.getpid()}")
     command = [*compiler.split(), *_COMPILE.split(), "-o", str(partial), *map(str, sources), "-lm", "-lpthread"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -233,6 +233,14 @@ nvmlReturn device_number(Device device, double *number, const char *format, ...)
     return SUCCESS;
 }
 
+nvmlReturn device_uint(Device device, const char *key, double scale, unsigned *into) {
+    REQUIRE(into);
+    double number;
+    nvmlReturn error = device_number(device, &number, "%s", key);
+    if (!error) *into = (unsigned)lround(number * scale);
+    return error;
+}
+
 double device_number_or(Device device, double otherwise, const char *key) {
     double number;
     return device_number(device, &number, "%s", key) ? otherwise : number;

@@ -40,6 +40,7 @@ nvmlReturn check_session(void);
 /* A device's values. Absent is NOT_SUPPORTED. Keys: gpu.N.KEY, gpu.N.mig.K.KEY; formatted as by printf. */
 nvmlReturn device_text(Device device, const char **text, const char *key, ...) __attribute__((format(printf, 3, 4)));
 nvmlReturn device_number(Device device, double *number, const char *key, ...) __attribute__((format(printf, 3, 4)));
+nvmlReturn device_uint(Device device, const char *key, double scale, unsigned *into);
 double device_number_or(Device device, double otherwise, const char *key);
 double device_integral(Device device, const char *key, double from, double to);
 double device_mean(Device device, const char *key, double seconds);

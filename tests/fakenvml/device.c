@@ -14,14 +14,6 @@ static nvmlReturn give_text(Device device, const char *key, char *buffer, unsign
     return error ? error : copy_text(text, buffer, size);
 }
 
-static nvmlReturn give_uint(Device device, const char *key, double scale, unsigned *into) {
-    REQUIRE(into);
-    double number;
-    nvmlReturn error = device_number(device, &number, "%s", key);
-    if (!error) *into = (unsigned)lround(number * scale);
-    return error;
-}
-
 #define TEXT(function, key)                                                             \
     NVML_API nvmlReturn function(nvmlDevice handle, char *buffer, unsigned size) {      \
         ENTER_DEVICE(handle);                                                           \
@@ -30,7 +22,7 @@ static nvmlReturn give_uint(Device device, const char *key, double scale, unsign
 #define UINT(function, key, scale)                                                      \
     NVML_API nvmlReturn function(nvmlDevice handle, unsigned *into) {                   \
         ENTER_DEVICE(handle);                                                           \
-        return give_uint(device, key, scale, into);                                     \
+        return device_uint(device, key, scale, into);                                     \
     }
 
 TEXT(nvmlDeviceGetName, "name")
@@ -170,7 +162,8 @@ NVML_API nvmlReturn nvmlDeviceGetSamples(nvmlDevice handle, unsigned type, unsig
     if (is_partitioned(device) || !device_number_or(device, 1, "has_ring")) return NOT_SUPPORTED;
     nvmlReturn error = device_number(device, &number, "%s", sampled[type].key);
     if (error) return error;
-    long long newest = (long long)floor(state_now() / window), depth = (long long)device_number_or(device, 100, "ring_depth");
+    long long newest = (long long)floor(state_now() / window);
+    long long depth = (long long)device_number_or(device, 100, "ring_depth");
     unsigned room = *count, found = 0;
     *value_type = TYPE_UINT;
     for (long long i = newest - depth + 1; i <= newest; i++) {
@@ -260,16 +253,17 @@ NVML_API nvmlReturn nvmlDeviceGetTotalEnergyConsumption(nvmlDevice handle, unsig
     return SUCCESS;
 }
 
-NVML_API nvmlReturn nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice handle, unsigned *lowest, unsigned *highest) {
+NVML_API nvmlReturn nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice handle, unsigned *lowest,
+                                                                 unsigned *highest) {
     ENTER_DEVICE(handle);
-    nvmlReturn error = give_uint(device, "power_limit_min_w", 1000, lowest);
-    return error ? error : give_uint(device, "power_limit_max_w", 1000, highest);
+    nvmlReturn error = device_uint(device, "power_limit_min_w", 1000, lowest);
+    return error ? error : device_uint(device, "power_limit_max_w", 1000, highest);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetTemperature(nvmlDevice handle, unsigned sensor, unsigned *celsius) {
     ENTER_DEVICE(handle);
     REQUIRE(sensor == 0);
-    return give_uint(device, "temperature", 1, celsius);
+    return device_uint(device, "temperature", 1, celsius);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetTemperatureV(nvmlDevice handle, Temperature_v1 *into) {
@@ -277,7 +271,7 @@ NVML_API nvmlReturn nvmlDeviceGetTemperatureV(nvmlDevice handle, Temperature_v1 
     REQUIRE(into);
     if (into->version != VERSION_OF(Temperature_v1, 1)) return ARGUMENT_VERSION_MISMATCH;
     REQUIRE(into->sensor == 0);
-    return give_uint(device, "temperature", 1, (unsigned *)&into->temperature);
+    return device_uint(device, "temperature", 1, (unsigned *)&into->temperature);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetTemperatureThreshold(nvmlDevice handle, unsigned which, unsigned *celsius) {
@@ -285,7 +279,7 @@ NVML_API nvmlReturn nvmlDeviceGetTemperatureThreshold(nvmlDevice handle, unsigne
     static const char *const keys[] = {"temperature_shutdown", "temperature_slowdown", "temperature_memory_max",
                                        "temperature_gpu_max"};
     REQUIRE(which < 8);
-    return which < 4 ? give_uint(device, keys[which], 1, celsius) : NOT_SUPPORTED;
+    return which < 4 ? device_uint(device, keys[which], 1, celsius) : NOT_SUPPORTED;
 }
 
 /* May be zero or negative, as on some H100 drivers. */
@@ -304,20 +298,20 @@ NVML_API nvmlReturn nvmlDeviceGetFanSpeed_v2(nvmlDevice handle, unsigned fan, un
     REQUIRE(fan < device_number_or(device, 0, "fans") || !device_has(device, "fans"));
     char key[32];
     snprintf(key, sizeof key, "fan.%u.pct", fan);
-    return give_uint(device, device_has(device, key) ? key : "fan_pct", 1, percent);
+    return device_uint(device, device_has(device, key) ? key : "fan_pct", 1, percent);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetTargetFanSpeed(nvmlDevice handle, unsigned fan, unsigned *percent) {
     ENTER_DEVICE(handle);
     REQUIRE(fan < device_number_or(device, 0, "fans"));
-    return give_uint(device, "fan_target_pct", 1, percent);
+    return device_uint(device, "fan_target_pct", 1, percent);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetFanSpeedRPM(nvmlDevice handle, FanSpeedInfo_v1 *info) {
     ENTER_DEVICE(handle);
     REQUIRE(info);
     if (info->version != VERSION_OF(FanSpeedInfo_v1, 1)) return ARGUMENT_VERSION_MISMATCH;
-    return give_uint(device, "fan_rpm", 1, &info->speed);
+    return device_uint(device, "fan_rpm", 1, &info->speed);
 }
 
 static const char *const clock_keys[] = {"clock_graphics", "clock_sm", "clock_mem", "clock_video"};
@@ -326,13 +320,13 @@ static const char *const max_clock_keys[] = {"max_clock_graphics", "max_clock_sm
 NVML_API nvmlReturn nvmlDeviceGetClockInfo(nvmlDevice handle, unsigned type, unsigned *mhz) {
     ENTER_DEVICE(handle);
     REQUIRE(type < 4);
-    return give_uint(device, clock_keys[type], 1, mhz);
+    return device_uint(device, clock_keys[type], 1, mhz);
 }
 
 NVML_API nvmlReturn nvmlDeviceGetMaxClockInfo(nvmlDevice handle, unsigned type, unsigned *mhz) {
     ENTER_DEVICE(handle);
     REQUIRE(type < 4);
-    return give_uint(device, max_clock_keys[type], 1, mhz);
+    return device_uint(device, max_clock_keys[type], 1, mhz);
 }
 
 static nvmlReturn reasons(Device device, unsigned long long *mask) {
@@ -362,67 +356,4 @@ NVML_API nvmlReturn nvmlDeviceGetViolationStatus(nvmlDevice handle, unsigned pol
     double seconds = device_integral(device, keys[policy], 0, state_now()) / 100;
     *into = (ViolationTime){driver_time_us(state_now()), (unsigned long long)(seconds * 1e9)};
     return SUCCESS;
-}
-
-/* --- links and errors ---------------------------------------------------------------------------------- */
-
-/* Blocks for its 20 ms, as the real one does. */
-NVML_API nvmlReturn nvmlDeviceGetPcieThroughput(nvmlDevice handle, unsigned counter, unsigned *kb_per_s) {
-    ENTER_DEVICE(handle);
-    REQUIRE(counter < 2);
-    nvmlReturn error = give_uint(device, counter ? "pcie_rx_bytes_per_s" : "pcie_tx_bytes_per_s", 1e-3, kb_per_s);
-    if (!error) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    return error;
-}
-
-/* Only active or not: a sleeping link (state 2) reads as inactive here and as sleeping from field 165. */
-NVML_API nvmlReturn nvmlDeviceGetNvLinkState(nvmlDevice handle, unsigned link, unsigned *is_active) {
-    ENTER_DEVICE(handle);
-    REQUIRE(is_active);
-    double links = device_number_or(device, 0, "nvlinks"), state;
-    if (!links) return NOT_SUPPORTED;
-    REQUIRE(link < links);
-    *is_active = device_number(device, &state, "nvlink.%u.state", link) || state == 1;
-    return SUCCESS;
-}
-
-NVML_API nvmlReturn nvmlDeviceGetEccMode(nvmlDevice handle, unsigned *current, unsigned *pending) {
-    ENTER_DEVICE(handle);
-    nvmlReturn error = give_uint(device, "ecc_mode", 1, current);
-    if (error) return error;
-    return give_uint(device, device_has(device, "ecc_mode_pending") ? "ecc_mode_pending" : "ecc_mode", 1, pending);
-}
-
-static nvmlReturn ecc_errors(Device device, unsigned type, unsigned counter, int location, unsigned long long *count) {
-    static const char *const keys[2][2] = {{"ecc_volatile_corrected", "ecc_aggregate_corrected"},
-                                           {"ecc_volatile_uncorrected", "ecc_aggregate_uncorrected"}};
-    REQUIRE(count && type < 2 && counter < 2);
-    if (!device_number_or(device, 0, "ecc_mode")) return NOT_SUPPORTED;
-    double errors = 0;
-    if (location >= 0) (void)device_number(device, &errors, "%s.%d", keys[type][counter], location);
-    else errors = device_number_or(device, 0, keys[type][counter]);
-    *count = (unsigned long long)errors;
-    return SUCCESS;
-}
-
-NVML_API nvmlReturn nvmlDeviceGetTotalEccErrors(nvmlDevice handle, unsigned type, unsigned counter,
-                                                unsigned long long *count) {
-    ENTER_DEVICE(handle);
-    return ecc_errors(device, type, counter, -1, count);
-}
-
-NVML_API nvmlReturn nvmlDeviceGetMemoryErrorCounter(nvmlDevice handle, unsigned type, unsigned counter, unsigned location,
-                                                    unsigned long long *count) {
-    ENTER_DEVICE(handle);
-    REQUIRE(location < 8);
-    return ecc_errors(device, type, counter, (int)location, count);
-}
-
-NVML_API nvmlReturn nvmlDeviceGetRemappedRows(nvmlDevice handle, unsigned *corrected, unsigned *uncorrected,
-                                              unsigned *is_pending, unsigned *has_failed) {
-    ENTER_DEVICE(handle);
-    nvmlReturn error = give_uint(device, "remapped_rows_corrected", 1, corrected);
-    if (!error) error = give_uint(device, "remapped_rows_uncorrected", 1, uncorrected);
-    if (!error) error = give_uint(device, "remap_pending", 1, is_pending);
-    return error ? error : give_uint(device, "remap_failed", 1, has_failed);
 }

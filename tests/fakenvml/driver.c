@@ -191,7 +191,8 @@ NVML_API nvmlReturn nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice handle, unsig
     REQUIRE(mig && device.mig == NO_MIG);
     if (!device_has(device, "mig_mode")) return NOT_SUPPORTED;
     Device instance = {device.gpu, (int)index};
-    if (index >= MAX_MIGS || !device_number_or(device, 0, "mig_mode") || !device_has(instance, "uuid")) return NOT_FOUND;
+    bool exists = index < MAX_MIGS && device_number_or(device, 0, "mig_mode") && device_has(instance, "uuid");
+    if (!exists) return NOT_FOUND;
     *mig = handle_of(instance);
     return SUCCESS;
 }

@@ -5,7 +5,7 @@
 
 #include "call.h"
 
-/* A gauge is the value now; a total is its integral since the driver's start, as for rates and duty shares in percent. */
+/* A gauge is the value now; a total is its integral since the driver's start. */
 typedef enum { GAUGE, TOTAL, MEAN_1S } Kind;
 static const struct Field {
     unsigned id;

@@ -1,4 +1,4 @@
-/* GPU performance metrics: a sample keeps every activity integrated so far; a metric is the difference of two samples. */
+/* GPU performance metrics: a sample keeps every activity integrated so far; a metric is the difference of two. */
 #include <stdlib.h>
 
 #include "call.h"

@@ -1,4 +1,5 @@
-/* process = PID BYTES SM_PCT [C|G|M|C+G] [gi=N] [ci=N] [mem=PCT] [enc=PCT] [dec=PCT]; BYTES and SM_PCT may be functions. */
+/* process = PID BYTES SM_PCT [C|G|M|C+G] [gi=N] [ci=N] [mem=PCT] [enc=PCT] [dec=PCT]
+ * BYTES and SM_PCT may be functions. */
 #include "process.h"
 
 #include <errno.h>

@@ -272,7 +272,8 @@ static void reload(void) {
 
 void state_refresh(void) {
     pthread_mutex_lock(&reload_lock);
-    if (!*state_path && getenv("FAKENVML_STATE")) snprintf(state_path, sizeof state_path, "%s", getenv("FAKENVML_STATE"));
+    const char *path = getenv("FAKENVML_STATE");
+    if (!*state_path && path) snprintf(state_path, sizeof state_path, "%s", path);
     reload();
     const State *state = newest;
     call_now = state && state->stopped_at >= 0 ? state->stopped_at : monotonic() - epoch;

@@ -1,4 +1,4 @@
-/* The state file: `key = value` lines, re-read when it changes; values are functions of the time since the driver's start. */
+/* The state file: `key = value` lines, re-read when it changes; values are functions of the driver's time. */
 #ifndef FAKENVML_STATE_H
 #define FAKENVML_STATE_H
 
