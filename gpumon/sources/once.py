@@ -1,0 +1,33 @@
+"""Knows how to read everything a single time: no threads, no rates, nothing that needs a second look."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from gpumon.model import Snapshot
+from gpumon.sources.host import once_pid_view, once_processes
+from gpumon.sources.live import aged, with_driver
+from gpumon.sources.machine import MachineReader
+from gpumon.sources.nvml import NvmlReader
+
+
+def read_once(gpus: Sequence[str] | None = None) -> Snapshot:
+    """One snapshot: rates are None, power is the instant reading.
+
+    Raises:
+        NoSourceError: no driver, no GPU, or a driver that refuses.
+        UsageError: a GPU was named that is not there.
+    """
+    reading = NvmlReader(gpus=gpus).read_once()
+    now = time.monotonic()
+    holders = reading.uses()
+    view = once_pid_view(holders)
+    host = msgspec.structs.replace(
+        with_driver(MachineReader("/proc", "/sys").read(now, 1.0), reading, 0.0),
+        sees_host_pids=view.sees_host_pids,
+        processes_hidden=view.words,
+    )
+    return Snapshot(time_s=time.time(), gpus=aged(reading, now), processes=once_processes(holders), host=host)

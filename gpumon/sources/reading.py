@@ -1,0 +1,62 @@
+"""What one pass over the driver brought, as the reader publishes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.model import Gpu
+from gpumon.sources import GpuUse
+
+
+class Holder(NamedTuple):
+    """One process on one GPU."""
+
+    pid: int
+    memory_bytes: int | None
+    sm_pct: float | None
+
+
+class GpuReading(NamedTuple):
+    """One GPU as it last answered."""
+
+    gpu: Gpu
+    read_at: float
+    """Monotonic."""
+    holders: tuple[Holder, ...] = ()
+
+
+class Versions(NamedTuple):
+    """What the driver says about itself."""
+
+    driver: str | None = None
+    nvml: str | None = None
+    cuda: str | None = None
+
+
+class Reading(NamedTuple):
+    """All GPUs in NVML's order, MIG instances right after their parent."""
+
+    gpus: tuple[GpuReading, ...] = ()
+    versions: Versions = Versions()
+    answered_at: float | None = None
+    """Monotonic time of the driver's last answer of any kind; None before the first."""
+    error: str | None = None
+    """Why NVML is away at the moment."""
+    cpu_ms: float = 0.0
+    """CPU time of the pass."""
+
+    def uses(self) -> dict[int, GpuUse]:
+        """Pid -> what it holds, over all GPUs."""
+        uses: dict[int, GpuUse] = {}
+        for gpu, _, holders in self.gpus:
+            uuid = gpu.uuid
+            for pid, memory_bytes, sm_pct in holders:
+                use = uses.get(pid)
+                if use is None:
+                    use = uses[pid] = GpuUse({}, {} if sm_pct is not None else None)
+                elif sm_pct is not None and use.sm_pct is None:
+                    use = uses[pid] = GpuUse(use.memory_bytes, {})
+                use.memory_bytes[uuid] = memory_bytes
+                if sm_pct is not None and use.sm_pct is not None:
+                    use.sm_pct[uuid] = sm_pct
+        return uses
