@@ -214,7 +214,7 @@ def _busy(window: Window) -> str:
     if ranks > len(window.jobs):
         parts.append(f"{ranks} ranks")
     parts.append(_count(busy, len(gpus)))
-    span_s = min(_SPAN_S, window.elapsed_s)
+    span_s = min(_SPAN_S, window.elapsed_s + window.passed_s)
     useful = mean_of(window.mean(gpu, "budget.useful_pct", span_s) for gpu in used)
     if useful is not None and span_s > 0:
         parts.append(f"useful {useful:.0f}% of {units.duration(span_s)}")

@@ -181,7 +181,7 @@ class Window:
             if value == value:
                 known += cover
                 total += cover * value
-        return total / known if known >= seconds / 2 else None
+        return total / known if known > 0 and known >= seconds / 2 else None
 
     def share(
         self,
@@ -203,7 +203,7 @@ class Window:
                 known += cover
                 if low <= value < high:
                     within += cover
-        return 100.0 * within / known if known >= seconds / 2 else None
+        return 100.0 * within / known if known > 0 and known >= seconds / 2 else None
 
     def samples(self, gpu: Gpu | str, seconds: float) -> list[float]:
         """The driver's utilization windows, oldest first; single readings where it keeps no ring."""

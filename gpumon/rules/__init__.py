@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from gpumon.rules.data_starved import data_starved
+from gpumon.rules.driver_stuck import driver_stuck
+from gpumon.rules.gpu_lost import gpu_lost
+from gpumon.rules.hw_thermal import hw_thermal
 from gpumon.rules.rule import Rule
+from gpumon.rules.sw_thermal import sw_thermal
 
-RULES: tuple[Rule, ...] = ()
+RULES: tuple[Rule, ...] = (gpu_lost, driver_stuck, hw_thermal, sw_thermal, data_starved)

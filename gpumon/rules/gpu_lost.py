@@ -1,0 +1,97 @@
+"""Knows ``gpu-lost``: a GPU that the driver no longer reaches."""
+
+from __future__ import annotations
+
+import re
+
+from gpumon.model import Cost, Event, Evidence, Finding, Gpu, Subject
+from gpumon.rules.rule import Conclusions, Limits, rule
+from gpumon.window import Window
+
+_WORDS = {
+    48: "double-bit memory error",
+    61: "firmware halted",
+    62: "firmware halted",
+    74: "NVLink error",
+    79: "fell off the bus",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    119: "firmware does not answer",
+    120: "firmware error",
+    154: "needs a recovery action",
+}
+_LOOK_BACK_S = 3600.0
+
+
+@rule("gpu-lost", limits=Limits, every_s=0.0, clear_s=5.0)
+def gpu_lost(window: Window, _limits: Limits) -> Conclusions:
+    """The driver no longer reaches this GPU: its job is over, and the GPU returns only after a reset or reboot.
+
+    What it sees:
+        NVML answers "GPU is lost" or "reset required" for this GPU, or it vanished from the driver's list. An Xid event
+        of this GPU, where one was seen, names the reason.
+
+    Why it matters:
+        Everything on the GPU is gone. Other ranks of the job spin in their next collective and look busy for minutes,
+        until a watchdog ends them.
+
+    What to do:
+        Save what the host still holds, read ``dmesg | grep -i nvrm``, reboot the node. If it happens again: power
+        cables, riser, slot, heat; then return the card.
+
+    When it is wrong:
+        A GPU that was unbound or handed to a virtual machine on purpose looks the same. A driver that merely does not
+        answer is not reported as a lost GPU.
+    """
+    for gpu in window.last.gpus:
+        if gpu.is_lost and gpu.mig_parent_uuid is None:
+            yield _finding(window, gpu)
+
+
+def _finding(window: Window, gpu: Gpu) -> Finding:
+    told = [event for event in window.events(_LOOK_BACK_S) if event.gpu_uuid == gpu.uuid]
+    numbers = [number for number in map(xid_of, told) if number is not None]
+    number = next((number for number in reversed(numbers) if number in _WORDS), numbers[-1] if numbers else None)
+    reason = [_WORDS[number]] if number in _WORDS else []
+    if number is not None:
+        reason.append(f"Xid {number}")
+    job = window.job_of(gpu.uuid)
+    return Finding(
+        rule="gpu-lost",
+        severity="critical",
+        confidence="certain",
+        subject=Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid),
+        summary=f"GPU {gpu.index} lost ({', '.join(reason) or 'the driver no longer reaches it'})",
+        cause=None if number is None else f"xid-{number}",
+        fix_text="save what you can, reboot the node",
+        evidence=tuple(
+            Evidence(name=event.kind, value=event.text or (f"Xid {event.xid}" if event.xid else None))
+            for event in told[-3:]
+        ),
+        cost=Cost(lost_pct=100.0) if job is not None else None,
+        fixes=(
+            "save what the host still holds: a checkpoint in memory may still be written",
+            "dmesg | grep -i nvrm",
+            "reboot the node",
+            "if it comes back: check power cables, riser and heat, then return the card",
+        ),
+        onset_s=_lost_ago_s(window, gpu),
+    )
+
+
+def xid_of(event: Event) -> int | None:
+    """The Xid of an event, from its field or from the kernel's line."""
+    if event.xid is not None:
+        return event.xid
+    found = re.search(r"Xid \([^)]*\): (\d+)", event.text or "")
+    return int(found[1]) if found else None
+
+
+def _lost_ago_s(window: Window, gpu: Gpu) -> float:
+    """Since the last sample that still had values."""
+    values = window.series(gpu, "memory_used_bytes", 600.0)
+    ages = window.ages(600.0)
+    for age, value in zip(reversed(ages), reversed(values), strict=True):
+        if value is not None:
+            return max(0.0, age - window.interval_s)
+    return 0.0

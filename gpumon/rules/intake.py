@@ -1,0 +1,127 @@
+"""Knows how the input side of a job did over a window: its workers, cores, disks and network."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.model import Confidence, Evidence, Host, Job, Process
+from gpumon.signals import is_on_network, mean_of, workers_of
+from gpumon.window import Window
+
+BUSY_PCT = 85.0
+"""A worker at this share of a core has nothing left to give."""
+
+
+class Intake(NamedTuple):
+    """Means over the window of one rank's loader, or of several ranks that fare alike."""
+
+    ranks: int
+    workers: int
+    """Of all these ranks together."""
+    busy_workers: int
+    worker_cpu_pct: float | None
+    disk_wait_pct: float | None
+    run_delay_pct: float | None
+    quota_pct: float | None
+    """Share of the cgroup's periods in which its quota was used up."""
+    quota_cores: float | None
+    main_cpu_pct: float | None
+    read_by_main_bytes_per_s: float
+    network_filesystem: str | None
+    cores: int
+    """Cores that one rank may use: affinity and quota, shared among the ranks of this machine."""
+    idle_cores: float
+    """Cores of the machine that nobody uses."""
+    others_cores: float
+    """Cores that processes outside these jobs use."""
+    io_pressure_pct: float
+    disk_busy_pct: float
+    net_rx_bytes_per_s: float
+    host: Host
+
+    def per_rank(self) -> int:
+        """Workers of one rank."""
+        return round(self.workers / self.ranks)
+
+
+class Cause(NamedTuple):
+    """Why the loader is late."""
+
+    id: str
+    confidence: Confidence
+    text: str
+    fix_text: str
+    fixes: tuple[str, ...]
+    evidence: tuple[Evidence, ...]
+    is_cold: bool = False
+    """A warm start may cure it: in the first epoch it is information only."""
+
+
+def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], seconds: float) -> Intake:
+    """Read the loaders of some ranks of a job."""
+    host = window.last.host
+    processes = {process.pid: process for process in window.last.processes}
+    workers = [worker for one in trainers for worker in workers_of(job, one.pid, processes)]
+    loaders = workers or list(trainers)
+    cpus = [_mean(window, worker, "cpu_pct", seconds) for worker in workers]
+
+    def loading(field: str) -> float | None:
+        return mean_of(_mean(window, one, field, seconds) for one in loaders)
+
+    def of_host(field: str) -> float:
+        return window.mean(host, field, seconds) or 0.0
+
+    count = host.cpu_count or 1
+    used = of_host("cpu_pct") / 100.0 * count
+    ours = sum((process.cpu_pct or 0.0) for process in window.last.processes) / 100.0
+    return Intake(
+        ranks=max(1, len(trainers)),
+        workers=len(workers),
+        busy_workers=sum((cpu or 0.0) >= BUSY_PCT for cpu in cpus),
+        worker_cpu_pct=mean_of(cpus),
+        disk_wait_pct=loading("disk_wait_pct"),
+        run_delay_pct=loading("run_delay_pct"),
+        quota_pct=mean_of(_mean(window, one, "cpu_throttled_pct", seconds) for one in trainers),
+        quota_cores=min((one.cpu_quota_cores for one in trainers if one.cpu_quota_cores), default=None),
+        main_cpu_pct=mean_of(_mean(window, one, "main_thread_cpu_pct", seconds) for one in trainers),
+        read_by_main_bytes_per_s=mean_of(_mean(window, one, "rchar_bytes_per_s", seconds) for one in trainers) or 0.0,
+        network_filesystem=next((one.data_filesystem for one in (*loaders, *trainers) if is_on_network(one)), None),
+        cores=_cores(job, trainers, host),
+        idle_cores=max(0.0, count - used),
+        others_cores=max(0.0, used - ours),
+        io_pressure_pct=of_host("io_pressure_pct"),
+        disk_busy_pct=of_host("disk_busy_pct"),
+        net_rx_bytes_per_s=of_host("net_rx_bytes_per_s"),
+        host=host,
+    )
+
+
+def _mean(window: Window, process: Process, field: str, seconds: float) -> float | None:
+    """Mean over the window, or the newest value of a process that is younger than half of it."""
+    mean = window.mean(process, field, seconds)
+    if mean is not None:
+        return mean
+    known = [value for value in window.series(process, field, seconds) if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _cores(job: Job, trainers: tuple[Process, ...], host: Host) -> int:
+    ranks = max(1, len(job.trainers))
+    count = host.cpu_count or 1
+    allowed = min((one.cpus_allowed for one in trainers if one.cpus_allowed), default=count)
+    # Ranks pinned to cores of their own fit into the machine side by side; a common mask is shared.
+    own = allowed if ranks * allowed <= count else allowed // ranks
+    quota = min((one.cpu_quota_cores for one in trainers if one.cpu_quota_cores), default=None)
+    if quota is not None:
+        own = min(own, int(quota / ranks))
+    return max(1, own)
+
+
+def workers_wanted(intake: Intake, lost_pct: float) -> int | None:
+    """How many workers per rank would keep up, within the cores there are; None if no core is left."""
+    most = max(1, intake.cores - 1)
+    now = intake.per_rank()
+    if most <= now:
+        return None
+    needed = -(-max(now, 1) * 100 // max(1, round(100 - lost_pct)))
+    return min(most, max(needed, now + 1, 2))

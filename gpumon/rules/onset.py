@@ -1,0 +1,53 @@
+"""Knows how to read in a series when a trouble began and whether it lasts or was only a burst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpumon.window import Known, Window
+
+LOOK_BACK_S = 600.0
+
+
+def began_ago_s(
+    window: Window, subject: Known, field: str, is_bad: Callable[[float], bool], *, bridge_s: float = 20.0
+) -> float | None:
+    """How long ago the stretch of bad samples began that reaches to now.
+
+    Stretches of good samples up to ``bridge_s`` long lie within it; gaps prove nothing and are passed over.
+    """
+    ages = window.ages(LOOK_BACK_S)
+    values = window.series(subject, field, LOOK_BACK_S)
+    covered = window.covered(LOOK_BACK_S)
+    began: float | None = None
+    good_s = 0.0
+    for age, value, cover in zip(reversed(ages), reversed(values), reversed(covered), strict=True):
+        if value is None:
+            continue
+        if is_bad(value):
+            began, good_s = age + cover, 0.0
+        else:
+            good_s += cover
+            if good_s > bridge_s:
+                break
+    return began
+
+
+def lasts(window: Window, subject: Known, field: str, *, seconds: float, at_least: float, parts: int = 4) -> bool:
+    """Whether the mean reaches a level in every part of a stretch of time, as a single burst does not."""
+    part_s = seconds / parts
+    sums: list[list[float]] = [[] for _ in range(parts)]
+    for age, value in zip(window.ages(seconds), window.series(subject, field, seconds), strict=True):
+        if value is not None:
+            sums[min(parts - 1, int(age / part_s))].append(value)
+    # A part without a sample, as with long intervals, proves nothing either way.
+    return all(sum(part) / len(part) >= at_least for part in sums if part)
+
+
+def spread(values: Sequence[float | None]) -> str | None:
+    """``59–63``: the range of what is known, in whole numbers."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    low, high = round(min(known)), round(max(known))
+    return f"{low}–{high}" if low != high else f"{low}"
