@@ -3,11 +3,11 @@
 
 #include "call.h"
 
-/* Blocks for its 20 ms, as the real one does. */
+/* Blocks for its 20 ms, as the real one does. NVML says KB; like its other link rates that is taken as 1024 bytes. */
 NVML_API nvmlReturn nvmlDeviceGetPcieThroughput(nvmlDevice handle, unsigned counter, unsigned *kb_per_s) {
     ENTER_DEVICE(handle);
     REQUIRE(counter < 2);
-    nvmlReturn error = device_uint(device, counter ? "pcie_rx_bytes_per_s" : "pcie_tx_bytes_per_s", 1e-3, kb_per_s);
+    nvmlReturn error = device_uint(device, counter ? "pcie_rx_bytes_per_s" : "pcie_tx_bytes_per_s", 1.0 / 1024, kb_per_s);
     if (!error) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     return error;
 }
