@@ -7,7 +7,8 @@
 NVML_API nvmlReturn nvmlDeviceGetPcieThroughput(nvmlDevice handle, unsigned counter, unsigned *kb_per_s) {
     ENTER_DEVICE(handle);
     REQUIRE(counter < 2);
-    nvmlReturn error = device_uint(device, counter ? "pcie_rx_bytes_per_s" : "pcie_tx_bytes_per_s", 1.0 / 1024, kb_per_s);
+    const char *key = counter ? "pcie_rx_bytes_per_s" : "pcie_tx_bytes_per_s";
+    nvmlReturn error = device_uint(device, key, 1.0 / 1024, kb_per_s);
     if (!error) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     return error;
 }
