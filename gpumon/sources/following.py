@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 from gpumon.sources.pidview import holds_gpu
 from gpumon.sources.proc import Watch, read_stat
@@ -34,11 +34,12 @@ class Following:
         self._proc = proc
         self._is_namespaced = is_namespaced
         self._tree = Tree(proc)
-        self._holders: Collection[int] = ()
+        self._holders: AbstractSet[int] = frozenset()
         self._distrusted: dict[int, float] = {}
-        self._gone: dict[int, float] = {}
+        self._is_settled = False
+        """Nobody came, went or changed parents since the last pruning."""
         self._checked_at: float | None = None
-        self._walked_at: float | None = None
+        self._scanned_at: float | None = None
         self._queue: list[int] = []
         soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         room = _KEPT_MAX * 4 if soft_limit == resource.RLIM_INFINITY else soft_limit
@@ -46,15 +47,17 @@ class Following:
         self._kept_counters = min(_KEPT_MAX, room // 16)
         """Three descriptors each."""
         self.watches: dict[int, Watch] = {}
+        self.gone: dict[int, float] = {}
+        """Who ended a moment ago, and when: the driver's list lags."""
 
-    def follow(self, holders: Collection[int], now: float) -> None:
+    def follow(self, holders: AbstractSet[int], now: float) -> None:
         """Take up new holders and new descendants, and let go whom no holder leads to."""
-        self._holders = holders
-        for pid, since in list(self._gone.items()):
-            if now - since > _GONE_S:
-                del self._gone[pid]
-        for pid, watch in self.watches.items():
-            watch.is_holder = pid in holders
+        self.gone = {pid: since for pid, since in self.gone.items() if now - since <= _GONE_S}
+        if holders != self._holders:
+            self._holders = frozenset(holders)
+            self._is_settled = False
+            for pid, watch in self.watches.items():
+                watch.is_holder = pid in holders
         fresh = [pid for pid in holders if pid not in self.watches and self._take_up_holder(pid, now)]
         if self._tree.is_listed:
             self._walk(fresh, now)
@@ -63,12 +66,8 @@ class Following:
 
     def lose(self, pid: int, now: float) -> None:
         """Let go of a process that ended."""
-        self._gone[pid] = now
+        self.gone[pid] = now
         self._drop(pid)
-
-    def is_gone(self, pid: int) -> bool:
-        """Tell whether a holder ended a moment ago, so that the driver's list merely lags."""
-        return pid in self._gone
 
     def close(self) -> None:
         """Give back every descriptor."""
@@ -77,6 +76,8 @@ class Following:
 
     def prune(self) -> None:
         """Let go of those whose holder ended or holds no GPU any more."""
+        if self._is_settled and not any(watch.is_reparented for watch in self.watches.values()):
+            return
         belongs = dict.fromkeys(self._holders, True)
         for start in self.watches:
             chain: list[int] = []
@@ -87,6 +88,9 @@ class Following:
             belongs.update(dict.fromkeys(chain, belongs.get(pid, False)))
         for pid in [pid for pid in self.watches if not belongs[pid]]:
             self._drop(pid)
+        for watch in self.watches.values():
+            watch.is_reparented = False
+        self._is_settled = True
 
     def _take_up_holder(self, pid: int, now: float) -> bool:
         if self._is_namespaced and not self._is_trusted(pid, now):
@@ -113,20 +117,23 @@ class Following:
         place = len(self.watches)
         watch = Watch(self._proc, pid, stat, now, is_holder=pid in self._holders)
         watch.keep(stat=place < self._kept_stats, counters=place < self._kept_counters)
-        self._gone.pop(pid, None)
+        self.gone.pop(pid, None)
         self.watches[pid] = watch
+        self._is_settled = False
         return watch
 
     def _drop(self, pid: int) -> None:
         self.watches.pop(pid).close()
+        self._is_settled = False
         self._tree.forget(pid)
 
     def _walk(self, fresh: list[int], now: float) -> None:
         to_walk = dict.fromkeys(fresh, True)
-        for pid in self._forked(now):
-            to_walk[pid] = True
-        for pid in self._turn(now):
-            to_walk.setdefault(pid, False)
+        if self._checked_at is None or now - self._checked_at >= _CHECK_PERIOD_S * 0.9:
+            to_walk.update(dict.fromkeys(self._forked(now), True))
+            for pid in self._turn(now):
+                to_walk.setdefault(pid, False)
+            self._checked_at = now
         queue = list(to_walk)
         while queue:
             pid = queue.pop()
@@ -137,9 +144,6 @@ class Following:
 
     def _forked(self, now: float) -> list[int]:
         """Return the holders whose main thread has other children than two seconds ago."""
-        if self._checked_at is not None and now - self._checked_at < _CHECK_PERIOD_S * 0.9:
-            return []
-        self._checked_at = now
         forked = []
         for pid in self._holders:
             watch = self.watches.get(pid)
@@ -155,20 +159,21 @@ class Following:
 
     def _turn(self, now: float) -> list[int]:
         """Return whose turn it is to be walked, so that everybody's comes within the walking period."""
-        elapsed_s = 0.0 if self._walked_at is None else now - self._walked_at
-        self._walked_at = now
-        count = math.ceil(min(1.0, elapsed_s / self._walk_period_s(now)) * len(self.watches))
+        # A loader's worker starts nobody, as a rule: what it has is found when it is new.
+        walked = [pid for pid, watch in self.watches.items() if watch.role != "dataloader-worker"]
+        elapsed_s = 0.0 if self._checked_at is None else now - self._checked_at
+        count = math.ceil(min(1.0, elapsed_s / self._walk_period_s(now)) * len(walked))
         if len(self._queue) < count:
             self._share_descriptors()
-            self._queue += self.watches
+            self._queue += walked
         turn, self._queue = self._queue[:count], self._queue[count:]
         return [pid for pid in turn if pid in self.watches]
 
     def _scan(self, now: float, *, is_urgent: bool) -> None:
         period_s = self._walk_period_s(now) * 0.95
-        if self._walked_at is not None and now - self._walked_at < period_s and not is_urgent:
+        if self._scanned_at is not None and now - self._scanned_at < period_s and not is_urgent:
             return
-        self._walked_at = now
+        self._scanned_at = now
         self._share_descriptors()
         for pid in self._tree.scan(self._holders):
             if pid not in self.watches:

@@ -14,7 +14,8 @@ from gpumon.sources.machine import MachineReader
 from gpumon.sources.pidview import PidView, is_namespaced, view_pids
 from gpumon.sources.proc import identify, read_stat
 from gpumon.sources.processes import ProcessReader
-from gpumon.sources.procfs import TICKS_PER_S, number_after, read
+from gpumon.sources.procfs import number_after, read
+from gpumon.sources.records import boot_time_s, started_s
 
 _FEW_GPUS = 4
 _PERIOD_S = 2.0
@@ -87,7 +88,7 @@ class HostReader:
 def once_processes(holders: Mapping[int, GpuUse], proc: Path = Path("/proc")) -> tuple[Process, ...]:
     """Return who holds the GPUs at this moment: names, users and commands, without anything that takes two readings."""
     base = str(proc)
-    boot_s = number_after(read(f"{base}/stat", 1 << 20) or b"", b"\nbtime ")
+    boot_s = boot_time_s(base)
     return tuple(_once(base, pid, holders[pid], boot_s) for pid in sorted(holders))
 
 
@@ -100,7 +101,7 @@ def _once(proc: str, pid: int, use: GpuUse, boot_s: int | None) -> Process:
         pid=pid,
         ppid=stat.ppid,
         session_id=stat.session_id,
-        started_s=None if boot_s is None else round(boot_s + stat.started_ticks / TICKS_PER_S, 2),
+        started_s=started_s(boot_s, stat.started_ticks),
         user=known.user,
         name=text.clean(stat.comm),
         command=known.command,

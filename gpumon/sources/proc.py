@@ -126,6 +126,7 @@ class Watch:
         self._proc = proc
         self.pid = pid
         self.is_holder = is_holder
+        self.is_reparented = False
         self.version = 0
         """Counts what changed besides the counters, so that an unchanged process is not built anew."""
         self.stat = stat
@@ -166,18 +167,20 @@ class Watch:
         self._sched: Sched | None = None
         self._main_ticks: int | None = None
         self._io_refused_at: float | None = None
-        self._count(now, 0.0)
+        self._counted_at = now
+        self._count(now)
 
     def is_first_due(self) -> bool:
         """Tell whether it was read only once, so that no rate is known yet."""
         return self.at == self.seen_at
 
-    def sample(self, now: float, letters: str = "") -> bool:
-        """Read the counters anew; False when the process is gone.
+    def sample(self, now: float, letters: str = "", counters_s: float = 0.0) -> bool:
+        """Read the process anew; False when it is gone.
 
         Args:
             now: Monotonic seconds.
             letters: States of the main thread seen since the last reading.
+            counters_s: How old the scheduler's and the I/O counters may get.
         """
         stat = parse_stat(self._stat_file.read(keeps=self.keeps_stat))
         if stat is None or stat.started_ticks != self.stat.started_ticks:
@@ -185,15 +188,19 @@ class Watch:
         seconds = now - self.at
         ticks_per_s = rate(stat.cpu_ticks, self.stat.cpu_ticks, seconds)
         self.cpu_pct = None if ticks_per_s is None else 100 * ticks_per_s / TICKS_PER_S
+        self.is_reparented = self.is_reparented or stat.ppid != self.stat.ppid
         self.stat = stat
         self.at = now
         letters += stat.state
-        self.main_thread_state = Counter(letters).most_common(1)[0][0]
+        self.main_thread_state = stat.state if len(letters) == 1 else Counter(letters).most_common(1)[0][0]
         self.disk_wait_pct = 100 * letters.count("D") / len(letters)
-        self._count(now, seconds)
+        if now - self._counted_at >= counters_s * 0.9 or self._is_first_count:
+            self._count(now)
         return True
 
-    def _count(self, now: float, seconds: float) -> None:
+    def _count(self, now: float) -> None:
+        self._is_first_count = now == self.seen_at
+        seconds, self._counted_at = now - self._counted_at, now
         sched, before = parse_sched(self._sched_file.read(keeps=self.keeps_counters)), self._sched
         self._sched = sched
         if sched is None:

@@ -1,58 +1,59 @@
-"""The process records of one instant: how often each is read, what role it plays, and what it shares with others."""
+"""How often each process is read, and what role it plays: most is worth reading every few seconds only."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from gpumon.model import Process
 from gpumon.sources import GpuUse, identity
-from gpumon.sources.cgroup import CgroupReader, Limits
 from gpumon.sources.filesystems import DataFilesystems
 from gpumon.sources.following import Following
-from gpumon.sources.identity import Behaviour, Rank
+from gpumon.sources.identity import Behaviour
 from gpumon.sources.proc import Watch
-from gpumon.sources.procfs import TICKS_PER_S, number_after, read, shm_bytes
+from gpumon.sources.records import Records, holder_of
 from gpumon.sources.states import PROCESSES_MAX, StateSampler
 
 _FEW_GPUS = 4
-_FEW_PROCESSES = 64
+_FEW_PROCESSES = 32
+_MANY_PROCESSES = 48
 _PERIOD_S = 2.0
-_HELPER_PERIOD_S = 5.0
-"""For jobs of so many helpers that two seconds would cost a quarter percent of a core."""
+_SLOW_PERIOD_S = 5.0
+"""For the many helpers of large jobs: two seconds would cost a quarter percent of a core."""
 _ROLE_AGAIN_S = 5.0
 _MAPS_AT_ONCE = 2
 """The maps of a big trainer take milliseconds: 64 of them in one reading would be seen as a stutter."""
 _DATA_AGAIN_S = 60.0
-_SHM_AGAIN_S = 5.0
-
-_Shm = tuple[int, int]
+_DATA_KNOWN_AGAIN_S = 600.0
 
 
 class ProcessReader:
     """Turns the driver's list of holders into process records, reading each no more often than it pays."""
 
     def __init__(self, proc: str, sys: str, *, is_namespaced: bool) -> None:
-        self._proc = proc
         self._following = Following(proc, is_namespaced=is_namespaced)
-        self._cgroups = CgroupReader(sys)
         self._filesystems = DataFilesystems(proc)
         self._states = StateSampler(proc)
+        self._records = Records(proc, sys)
         self._state_holders: frozenset[int] = frozenset()
         self._roles_at: float | None = None
-        self._shm: dict[str, tuple[float, _Shm | None]] = {}
-        self._built: dict[int, tuple[tuple[float, int, GpuUse | None, Rank | None, str | None], Process]] = {}
-        self._boot_s = number_after(read(f"{proc}/stat", 1 << 20) or b"", b"\nbtime ")
+        self._last: tuple[Mapping[int, GpuUse], tuple[Process, ...]] | None = None
 
     def read(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> tuple[Process, ...]:
         """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone."""
-        self._following.follow(holders, now)
-        self._sample(holders, now, interval_s)
-        self._following.prune()
-        self._identify(now)
+        following = self._following
+        following.follow(holders.keys(), now)
+        fresh = self._sample(holders, now, interval_s)
+        following.prune()
+        is_mapped = self._look_inside(holders, now)
+        if self._last is not None and not fresh and not is_mapped and self._last[0] == holders:
+            return self._last[1]
+        self._identify(fresh, now)
         self._look_around(now)
         self._watch_states()
-        return tuple(self._build(holders, now))
+        processes = tuple(self._records.build(holders, following.watches, following.gone, now))
+        self._last = (dict(holders), processes)
+        return processes
 
     def resolved(self) -> frozenset[int]:
         """Return the holders that are processes here."""
@@ -71,35 +72,42 @@ class ProcessReader:
         self._states.close()
         self._following.close()
 
-    def _sample(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> None:
+    def _sample(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> list[Watch]:
+        """Read who is due; return those with new values, the ones just taken up among them."""
         watches = self._following.watches
         gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
-        is_many = len(watches) > _FEW_PROCESSES
-        holder_period_s = max(interval_s, _PERIOD_S) if is_many or len(gpus) > _FEW_GPUS else interval_s
-        helper_period_s = max(interval_s, _HELPER_PERIOD_S) if is_many else holder_period_s
+        is_small = len(watches) <= _FEW_PROCESSES and len(gpus) <= _FEW_GPUS
+        base_s = interval_s if is_small else max(interval_s, _PERIOD_S)
+        helper_s = base_s if len(watches) <= _MANY_PROCESSES else max(interval_s, _SLOW_PERIOD_S)
+        counters_s = max(interval_s, _PERIOD_S if is_small else _SLOW_PERIOD_S)
+        fresh = []
         for pid, watch in list(watches.items()):
-            period_s = helper_period_s
-            if watch.is_holder:
-                period_s = holder_period_s
-            elif watch.is_first_due():
+            period_s = base_s if watch.is_holder else helper_s
+            if watch.is_first_due():
                 period_s = interval_s
             # A tick that comes a little early must not put a process off to the next one.
-            if now - watch.at >= period_s * 0.9 and not watch.sample(now, self._states.take(pid)):
+            if now - watch.at >= period_s * 0.9 and not watch.sample(now, self._states.take(pid), counters_s):
                 self._following.lose(pid, now)
+            elif watch.at == now:
+                fresh.append(watch)
+        return fresh
 
-    def _identify(self, now: float) -> None:
-        watches = self._following.watches
+    def _look_inside(self, holders: Iterable[int], now: float) -> bool:
+        """Read the maps of a holder or two that are due; tell if so."""
+        watched = (self._following.watches.get(pid) for pid in holders)
+        due = [watch for watch in watched if watch is not None and watch.is_map_due(now)][:_MAPS_AT_ONCE]
+        for watch in due:
+            watch.identify(now)
+            watch.look_inside(now)
+            self._judge_holder(watch)
+        return bool(due)
+
+    def _identify(self, fresh: list[Watch], now: float) -> None:
         is_any_new = False
-        maps_left = _MAPS_AT_ONCE
-        for watch in watches.values():
+        for watch in fresh:
             is_changed = watch.identify(now)
             if watch.is_holder:
-                if maps_left and watch.is_map_due(now):
-                    maps_left -= 1
-                    watch.look_inside(now)
-                    is_changed = True
-                else:
-                    watch.look_at_threads(now)
+                watch.look_at_threads(now)
                 if is_changed:
                     self._judge_holder(watch)
             elif is_changed:
@@ -139,20 +147,21 @@ class ProcessReader:
 
     def _look_around(self, now: float) -> None:
         """Look at the open files of one process a reading: whoever reads most among those not looked at lately."""
-        due = [
-            watch
-            for watch in self._following.watches.values()
-            if (watch.is_holder or watch.role == "dataloader-worker")
-            and (watch.data_looked_at is None or now - watch.data_looked_at >= _DATA_AGAIN_S)
-        ]
-        if due:
-            watch = max(due, key=lambda watch: watch.rchar_bytes_per_s or 0.0)
-            watch.data_looked_at = now
-            found = self._filesystems.kind_of(watch.pid, now)
+        chosen: Watch | None = None
+        for watch in self._following.watches.values():
+            if not watch.is_holder and watch.role != "dataloader-worker":
+                continue
+            again_s = _DATA_AGAIN_S if watch.data_filesystem is None else _DATA_KNOWN_AGAIN_S
+            is_due = watch.data_looked_at is None or (watch.rchar_bytes_per_s and now - watch.data_looked_at >= again_s)
+            if is_due and (chosen is None or (watch.rchar_bytes_per_s or 0.0) > (chosen.rchar_bytes_per_s or 0.0)):
+                chosen = watch
+        if chosen is not None:
+            chosen.data_looked_at = now
+            found = self._filesystems.kind_of(chosen.pid, now)
             # A worker opens its files for moments: what was seen once is kept.
-            if found is not None and found != watch.data_filesystem:
-                watch.data_filesystem = found
-                watch.version += 1
+            if found is not None and found != chosen.data_filesystem:
+                chosen.data_filesystem = found
+                chosen.version += 1
 
     def _watch_states(self) -> None:
         watches = self._following.watches
@@ -162,112 +171,6 @@ class ProcessReader:
             pids += [
                 pid
                 for pid, watch in watches.items()
-                if watch.role == "dataloader-worker" and self._holder_of(watch) in chosen
+                if watch.role == "dataloader-worker" and holder_of(watch, watches) in chosen
             ]
         self._states.watch(pids[:PROCESSES_MAX])
-
-    def _holder_of(self, watch: Watch) -> int | None:
-        watches = self._following.watches
-        for _ in range(16):
-            parent = watches.get(watch.stat.ppid)
-            if parent is None or parent.is_holder:
-                return None if parent is None else parent.pid
-            watch = parent
-        return None
-
-    def _build(self, holders: Mapping[int, GpuUse], now: float) -> Iterator[Process]:
-        watches = self._following.watches
-        helpers: dict[int | None, list[Watch]] = {}
-        for watch in watches.values():
-            if not watch.is_holder:
-                helpers.setdefault(self._holder_of(watch), []).append(watch)
-        for pid in sorted(holders):
-            use, holder = holders[pid], watches.get(pid)
-            if holder is None:
-                if not self._following.is_gone(pid):
-                    yield Process(pid=pid, gpu_memory_bytes=use.memory_bytes, gpu_sm_pct=use.sm_pct)
-                continue
-            own = sorted(helpers.get(pid, ()), key=lambda watch: watch.pid)
-            seen = (worker.data_filesystem for worker in own if worker.data_filesystem is not None)
-            yield self._record(
-                holder, use, now, rank=self._rank(holder), data=holder.data_filesystem or next(seen, None)
-            )
-            for helper in own:
-                yield self._record(helper, None, now, rank=None, data=helper.data_filesystem)
-        for pid in self._built.keys() - watches.keys():
-            del self._built[pid]
-
-    def _rank(self, holder: Watch) -> Rank:
-        """Call a trainer that started ranks 1, 2, … itself rank 0: Lightning writes that in no environment."""
-        found = holder.identity.rank
-        if found.rank is not None:
-            return found
-        for watch in self._following.watches.values():
-            if watch.is_holder and watch.stat.ppid == holder.pid and (watch.identity.rank.local_rank or 0) > 0:
-                return Rank(0, 0, watch.identity.rank.world_size, found.job_id or watch.identity.rank.job_id)
-        return found
-
-    def _record(self, watch: Watch, use: GpuUse | None, now: float, *, rank: Rank | None, data: str | None) -> Process:
-        key = (watch.at, watch.version, use, rank, data)
-        built = self._built.get(watch.pid)
-        if built is not None and built[0] == key:
-            return built[1]
-        shm = self._shm_of(watch, now) if watch.is_holder else None
-        process = self._new_record(watch, use, self._cgroups.read(watch.identity.place, now), shm, rank or Rank(), data)
-        self._built[watch.pid] = (key, process)
-        return process
-
-    def _new_record(
-        self, watch: Watch, use: GpuUse | None, limits: Limits, shm: _Shm | None, rank: Rank, data: str | None
-    ) -> Process:
-        known, stat = watch.identity, watch.stat
-        return Process(
-            pid=watch.pid,
-            ppid=stat.ppid,
-            session_id=stat.session_id,
-            started_s=None if self._boot_s is None else round(self._boot_s + stat.started_ticks / TICKS_PER_S, 2),
-            user=known.user,
-            name=known.name,
-            command=known.command,
-            state=stat.state,
-            gpu_memory_bytes={} if use is None else use.memory_bytes,
-            gpu_sm_pct=None if use is None else use.sm_pct,
-            cpu_pct=watch.cpu_pct,
-            main_thread_cpu_pct=watch.main_thread_cpu_pct,
-            main_thread_state=watch.main_thread_state,
-            disk_wait_pct=watch.disk_wait_pct,
-            run_delay_pct=watch.run_delay_pct,
-            cpu_throttled_pct=limits.cpu_throttled_pct,
-            cpu_quota_cores=limits.cpu_quota_cores,
-            cpus_allowed=known.cpus_allowed,
-            memory_rss_bytes=stat.rss_bytes,
-            memory_limit_bytes=limits.memory_limit_bytes,
-            memory_charged_bytes=limits.memory_charged_bytes,
-            shm_total_bytes=shm[0] if shm else None,
-            shm_used_bytes=shm[1] if shm else None,
-            read_bytes_per_s=watch.read_bytes_per_s,
-            write_bytes_per_s=watch.write_bytes_per_s,
-            rchar_bytes_per_s=watch.rchar_bytes_per_s,
-            role=watch.role,
-            framework=watch.framework,
-            container=known.container,
-            job_id=rank.job_id,
-            rank=rank.rank,
-            local_rank=rank.local_rank,
-            world_size=rank.world_size,
-            libraries=watch.libraries,
-            threads=watch.threads,
-            environment=known.environment,
-            data_filesystem=data,
-        )
-
-    def _shm_of(self, watch: Watch, now: float) -> _Shm | None:
-        """Read the /dev/shm of a mount namespace once for all the processes in it."""
-        namespace = watch.identity.mount_namespace or str(watch.pid)
-        read_at, found = self._shm.get(namespace, (None, None))
-        if read_at is None or now - read_at >= _SHM_AGAIN_S:
-            if len(self._shm) > 256:
-                self._shm.clear()
-            found = shm_bytes(self._proc, watch.pid)
-            self._shm[namespace] = (now, found)
-        return found
