@@ -6,6 +6,7 @@ A daemon thread of our own, not a Textual worker: workers are joined on exit, an
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -13,6 +14,10 @@ from gpumon.alerts import MuteList
 from gpumon.config import Config
 from gpumon.monitor import Frame, Source, frames
 from gpumon.rules import RULES
+
+
+PAST_S = 2.0
+"""A demo's frame older than this belongs to the ten minutes that it begins with: folded, not shown."""
 
 
 class PacedSource(Source, Protocol):
@@ -82,6 +87,16 @@ class Sampler:
             muted_rules=frozenset(config.mute),
             mutes=self._mutes,
         ):
-            self.latest = frame
-            if self._is_stopped or (self._show is not None and not self._show(frame)):
+            if self._is_stopped:
                 return
+            if _is_past(frame):
+                continue
+            self.latest = frame
+            if self._show is not None and not self._show(frame):
+                return
+
+
+def _is_past(frame: Frame) -> bool:
+    """A demo's backlog comes in one burst, faster than it could be drawn."""
+    last = frame.window.last
+    return frame.info.kind == "demo" and time.time() - last.time_s > max(PAST_S, 2.0 * (last.interval_s or 0.0))

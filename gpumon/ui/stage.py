@@ -173,7 +173,14 @@ class Stage(BoardApp):
             self._set(**changes)
         self.draw()
         if is_first:
-            self.call_after_refresh(_settle_memory)
+            self.call_after_refresh(self._settle)
+
+    def _settle(self) -> None:
+        """After the first picture: what start-up made lives for ever, and what it cost is not what running costs."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(5000, 20, 50)
+        self._meter = CpuMeter()
 
     def draw(self) -> None:
         """Bring the top screen up to date; a terminal that takes no bytes is left alone until it does."""
@@ -245,10 +252,3 @@ def _with_headline(held: Frame, newest: Frame) -> Frame:
         abstained=held.abstained,
         sample_ms=held.sample_ms,
     )
-
-
-def _settle_memory() -> None:
-    """Start-up's objects live for ever: keep the collector from walking them each time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5000, 20, 50)

@@ -1,0 +1,225 @@
+"""What each key does, on frames of the demo, without a thread or a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.config import Config
+from gpumon.monitor import Frame, frames
+from gpumon.sources.demo import DemoSource
+from gpumon.ui import selection
+from gpumon.ui.app import GpumonApp
+from gpumon.ui.palette import Palette
+from gpumon.ui.stage import FrameReady
+from gpumon.ui.view import ViewState
+
+Story = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def throttled() -> list[Frame]:
+    """The last frames of ten minutes with eight GPUs, one of which throttles."""
+    source = DemoSource("throttled", now=lambda: 1_796_126_400.0)
+    return list(itertools.islice(frames(source), 598, 601))
+
+
+def play(given: list[Frame], story: Story, config: Config | None = None, view: ViewState | None = None) -> None:
+    """Run the story on an app that shows the first of the frames."""
+
+    async def run() -> None:
+        app = GpumonApp(None, config or Config(), view or ViewState(), Palette("dark", 256))
+        async with app.run_test(size=(120, 40)) as pilot:
+            app.post_message(FrameReady(given[0]))
+            await pilot.pause()
+            await story(app, pilot)
+
+    asyncio.run(run())
+
+
+def top(app: GpumonApp) -> str:
+    """Which screen is on top."""
+    return type(app.screen).__name__
+
+
+@pytest.mark.parametrize(
+    ("keys", "screens"),
+    [
+        (["question_mark", "question_mark"], ["HelpScreen", "Overview"]),
+        (["h", "escape"], ["HelpScreen", "Overview"]),
+        (["f1", "escape", "escape"], ["HelpScreen", "Overview", "Overview"]),
+        (["a", "a"], ["AlertsScreen", "Overview"]),
+        (["A", "escape"], ["AlertsScreen", "Overview"]),
+        (["enter", "escape"], ["DetailScreen", "Overview"]),
+        (["enter", "n", "a", "escape", "escape"], ["DetailScreen", "DetailScreen", "AlertsScreen", "DetailScreen", "Overview"]),
+        (["tab", "enter", "escape"], ["Overview", "DetailScreen", "Overview"]),
+    ],
+)
+def test_screens_open_and_close(throttled: list[Frame], keys: list[str], screens: list[str]) -> None:
+    """The key that opens a screen closes it; Escape goes one back and does nothing on a bare overview."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        seen = []
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+            seen.append(top(app))
+        assert seen == screens
+
+    play(throttled, story)
+
+
+@pytest.mark.parametrize(
+    ("keys", "index"),
+    [
+        (["down"], 1),
+        (["j", "j", "k"], 1),
+        (["up"], 0),
+        (["end"], 7),
+        (["end", "pageup"], 0),
+        (["5"], 5),
+        (["5", "n"], 6),
+        (["5", "p"], 4),
+        (["9"], 0),
+        (["end", "home"], 0),
+    ],
+)
+def test_moving_selects_a_gpu(throttled: list[Frame], keys: list[str], index: int) -> None:
+    """Selection follows the key, stops at both ends, and is kept by UUID."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+        assert selection.selected(throttled[0], app.view, "gpus") == index
+        app.post_message(FrameReady(throttled[1]))
+        await pilot.pause()
+        assert selection.selected(throttled[1], app.view, "gpus") == index
+
+    play(throttled, story)
+
+
+def test_tab_moves_the_focus_to_jobs(throttled: list[Frame]) -> None:
+    """Tab goes to the next part that has rows; up and down move there."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("tab", "down", "down")
+        assert app.view.part == "jobs"
+        assert app.view.process == selection.processes(throttled[0])[2]
+        await pilot.press("shift+tab")
+        assert app.view.part == "gpus"
+
+    play(throttled, story)
+
+
+@pytest.mark.parametrize(
+    ("keys", "span_s"),
+    [(["plus"], 1200), (["equals_sign"], 1200), (["minus"], 300), (["minus"] * 9, 60), (["plus"] * 20, 360_000)],
+)
+def test_span(throttled: list[Frame], keys: list[str], span_s: float) -> None:
+    """+ = lengthen and - shortens the span along the ladder, to its ends."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+        assert app.view.span_s == span_s
+
+    play(throttled, story)
+
+
+def test_scrolling_back_and_to_now(throttled: list[Frame]) -> None:
+    """< goes back by blocks, > forward and never past now; End and Escape return to now."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("less_than_sign", "less_than_sign", "greater_than_sign")
+        assert app.view.scroll_blocks == 1
+        await pilot.press("end")
+        assert app.view.scroll_blocks == 0
+        await pilot.press("greater_than_sign")
+        assert app.view.scroll_blocks == 0
+        await pilot.press("less_than_sign", "escape")
+        assert app.view.scroll_blocks == 0
+
+    play(throttled, story)
+
+
+def test_pause_holds_the_picture(throttled: list[Frame]) -> None:
+    """Space holds the shown frame while newer ones come; Space again shows the newest."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        assert app.view.paused_at_s == throttled[0].window.last.time_s
+        app.post_message(FrameReady(throttled[1]))
+        await pilot.pause()
+        assert app.frame is not None
+        assert app.frame.window is throttled[0].window
+        await pilot.press("space")
+        assert app.frame is throttled[1]
+        assert app.view.paused_at_s is None
+
+    play(throttled, story)
+
+
+def test_interval_cycles_and_says_so(throttled: list[Frame]) -> None:
+    """I goes through 0.5 1 2 5 s and answers with a toast."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        seen = []
+        for _ in range(4):
+            await pilot.press("i")
+            seen.append((app.view.interval_s, app.view.toast))
+        assert seen == [(2.0, "interval 2 s"), (5.0, "interval 5 s"), (0.5, "interval 0.5 s"), (1.0, "interval 1 s")]
+
+    play(throttled, story)
+
+
+def test_read_only_never_offers_a_signal(throttled: list[Frame]) -> None:
+    """K and F9 open the dialog, with --read-only they say why not."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for key in ("K", "f9"):
+            await pilot.press(key)
+            assert top(app) == "Overview"
+            assert app.view.toast == "read-only: no process can be signalled"
+
+    async def other(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K")
+        await pilot.pause()
+        assert top(app) == "SignalScreen"
+        await pilot.press("escape")
+        await pilot.pause()
+        assert top(app) == "Overview"
+
+    play(throttled, story, view=ViewState(is_read_only=True))
+    play(throttled, other)
+
+
+def test_quit_from_every_screen(throttled: list[Frame]) -> None:
+    """Q ends the program, whatever is on top, a dialog too."""
+    for keys in ([], ["question_mark"], ["a"], ["enter"], ["K"]):
+
+        async def story(app: GpumonApp, pilot: Pilot[Any], keys: list[str] = keys) -> None:
+            await pilot.press(*keys)
+            await pilot.pause()
+            await pilot.press("q")
+            await pilot.pause()
+            assert not app.is_running or app._exit
+
+        play(throttled, story)
+
+
+def test_nothing_breaks_before_the_first_frame() -> None:
+    """Every key may be pressed while the driver has not answered yet."""
+
+    async def run() -> None:
+        app = GpumonApp(None, Config(), ViewState(), Palette("dark", 256))
+        async with app.run_test(size=(80, 24)) as pilot:
+            keys = "up j pagedown home end tab 3 enter plus minus less_than_sign space i n o m y K e right left".split()
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert top(app) == "Overview"
+            assert app.frame is None
+
+    asyncio.run(run())
