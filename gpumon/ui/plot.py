@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import plotext
 
+from gpumon.rings import How
 from gpumon.ui.row import Row
 
 Canvas = tuple[str, ...]
@@ -86,7 +87,8 @@ def _scale(low: float, high: float, height: int, marker: str) -> tuple[float, fl
     return margin, (high - low) / max(0.5, height - 2 * margin)
 
 
-def overlay(layers: Sequence[tuple[Canvas, str]]) -> tuple[Row, ...]:
+@lru_cache(maxsize=16)
+def overlay(layers: tuple[tuple[Canvas, str], ...]) -> tuple[Row, ...]:
     """Lay canvases over each other, the first on top; braille dots of one cell are joined in the upper one's style."""
     return tuple(_overlay_row([(canvas[y], style) for canvas, style in layers]) for y in range(len(layers[0][0])))
 

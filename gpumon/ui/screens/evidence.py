@@ -1,0 +1,123 @@
+"""What a finding rests on as a table: each number with its past, what it was, and what it is judged by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon import units
+from gpumon.model import Alert, Evidence, Gpu
+
+from gpumon.rings import How
+from gpumon.ui.panels import scales
+from gpumon.ui.panels.charts import Charts
+from gpumon.ui.panels.line import clip, left, right, width_of
+from gpumon.ui.row import Piece, Row
+from gpumon.ui.screens.band import band_cells
+from gpumon.ui.view import process_key
+from gpumon.window import GPU_FIELDS, HOST_FIELDS, HOST_KEY, PROCESS_FIELDS
+
+if TYPE_CHECKING:
+    from gpumon.monitor import Frame
+
+NAME = 18
+NUMBER = 7
+_SPARKS = (50, 40, 30, 20)
+_ROLES = {
+    "temperature_c": "temperature", "memory_temperature_c": "temperature", "sm_clock_mhz": "clock",
+    "power_w": "power", "memory_used_bytes": "memory", "budget.data_pct": "data", "budget.throttled_pct": "harm",
+}  # fmt: skip
+_HOW: dict[str, How] = {"temperature_c": "max", "memory_temperature_c": "max", "memory_used_bytes": "max"}
+_JUDGED_LEAST = 18
+
+
+def evidence_rows(frame: Frame, alert: Alert, drawn: Charts, width: int) -> list[Row]:
+    """One row a number, with a spark where the history knows its series."""
+    evidence = alert.finding.evidence
+    if not evidence:
+        return []
+    fixed = NAME + 2 * (NUMBER + 1) + 2 + _JUDGED_LEAST
+    count = next((count for count in _SPARKS if fixed + count <= width), 0)
+    if count:
+        end_s = frame.window.last.time_s
+        grid = drawn.grid(count)
+        span = f"{units.clock(grid.end_s - grid.shown * grid.width_s, '%H:%M')} – {units.clock(min(end_s, grid.end_s), '%H:%M')}"
+    else:
+        span = ""
+    head: Row = (
+        (left(" evidence", NAME), "muted"), (left(span, count), "muted"), (right("NOW", NUMBER + 1), "muted"),
+        (right("WAS", NUMBER + 1), "muted"), ("  JUDGED BY", "muted"),
+    )  # fmt: skip
+    return [head, *(_row(frame, alert, one, drawn, count, width) for one in evidence)]
+
+
+def _row(frame: Frame, alert: Alert, one: Evidence, drawn: Charts, count: int, width: int) -> Row:
+    name = f"  {one.name}" if one.unit in {"", "%"} or one.unit in one.name else f"  {one.name} {_unit(one)}"
+    now, was = _amount(one.value, one), _amount(one.was, one)
+    spark = _spark(frame, alert, one, drawn, count)
+    # Without a spark the name takes its place; a text that is no number takes that of the numbers.
+    row: list[Piece] = [(left(name, NAME - 1) + " ", ""), *spark] if spark else [(left(name, NAME + count), "")]
+    if len(now) > NUMBER + 1:
+        row = [(left(name, NAME), ""), (clip(now, max(0, width - NAME - 1)), "bold")]
+        return tuple(row)
+    row += [(right(now, NUMBER + 1), "bold"), (right(was, NUMBER + 1), "muted")]
+    row.append((f"  {clip(one.judged_by or '', max(0, width - width_of(row) - 2))}", "muted"))
+    return tuple(row)
+
+
+def _unit(one: Evidence) -> str:
+    return one.unit.replace("% of time", "% time")
+
+
+def _amount(value: float | str | None, one: Evidence) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if one.unit.startswith("%"):
+        return f"{units.minus(f'{value:.0f}')}%"
+    if one.unit == "B":
+        return units.memory(value)
+    text = f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.1f}"
+    return units.minus(text)
+
+
+def _spark(frame: Frame, alert: Alert, one: Evidence, drawn: Charts, count: int) -> tuple[Piece, ...]:
+    key = None if one.field is None else _series_of(frame, alert, one.field)
+    if count == 0 or key is None or one.field is None:
+        return ()
+    gpu = next((gpu for gpu in frame.window.last.gpus if gpu.uuid == key), None)
+    how = _HOW.get(one.field, "mean")
+    if one.field.startswith("throttled_pct."):
+        return band_cells(drawn.values(key, one.field, count), count, drawn.look, "harm")
+    limit = scales.temperature_limit_c(gpu) if gpu is not None and one.field == "temperature_c" else None
+    scale = _scale(one.field, gpu) or (0.0, max((value or 0.0 for value in drawn.values(key, one.field, count, how))))
+    role = _ROLES.get(one.field, "temperature")
+    is_clock = one.field == "sm_clock_mhz"
+    return drawn.spark(key, one.field, count, scale, role, how=how, limit=limit, is_clock=is_clock)[0]
+
+
+def _series_of(frame: Frame, alert: Alert, field: str) -> str | None:
+    """Key of the series: the alert's process, its GPU (the first of its job's), or the host."""
+    subject = alert.finding.subject
+    last = frame.window.last
+    if field in PROCESS_FIELDS and subject.pid is not None:
+        return next((process_key(process) for process in last.processes if process.pid == subject.pid), None)
+    if field in GPU_FIELDS or field.startswith(("throttled_pct.", "budget.")):
+        job = next((job for job in frame.window.jobs if job.id == subject.job), None)
+        return subject.uuid or next(iter(job.gpu_uuids if job else ()), None)
+    return HOST_KEY if field in HOST_FIELDS else None
+
+
+def _scale(field: str, gpu: Gpu | None) -> scales.Scale | None:
+    """The fixed ends of a signal's scale; None where it has none."""
+    if gpu is not None and field in _SCALES:
+        return _SCALES[field](gpu)
+    return (0.0, 100.0) if field.endswith("_pct") else None
+
+
+_SCALES = {
+    "temperature_c": scales.temperature_scale,
+    "power_w": scales.power_scale,
+    "sm_clock_mhz": scales.clock_scale,
+    "memory_used_bytes": scales.memory_scale,
+}
