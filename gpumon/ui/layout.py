@@ -1,0 +1,377 @@
+"""How much of everything a screen of a given size shows, and which row is whose: ``layout`` of the overview."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from gpumon.model import Gpu
+from gpumon.monitor import Frame
+from gpumon.ui.panels import alerts, cells, footer, gpu_heads, gpu_rows, headline, host, jobs, panel, title
+from gpumon.ui.panels.charts import Charts
+from gpumon.ui.panels.columns import Columns, Field, Widths, one_line, two_lines
+from gpumon.ui.panels.gpu_rows import Subject
+from gpumon.ui.panels.line import fill
+from gpumon.ui.panels.state import GpuState, is_stale, states
+from gpumon.ui.panels.values import Pace, Values
+from gpumon.ui.row import Row
+from gpumon.ui.view import Part, ViewState
+
+Density = Literal["panel", "R2", "R1", "cells", "tiny"]
+
+TITLE, HEADLINE, AXIS, HOST, FOOTER = 1, 2, 1, 2, 1
+LEAST_JOBS = 3
+FULL_JOBS = 10
+ALERTS = 3
+MOST_ALERTS = 8
+STEADY: dict[Density, int] = {"panel": 10, "R2": 12, "R1": 8}
+"""Rows that a density needs besides its GPUs; R1 does without host and axis before it gives way to cells."""
+
+
+class Target(NamedTuple):
+    """What a row of the screen is about."""
+
+    part: Part
+    key: str
+    """UUID, process key or alert key."""
+
+
+class Plan(NamedTuple):
+    """How many rows each section has; depends on size, density and number of GPUs alone, so nothing moves."""
+
+    density: Density
+    title: int
+    headline: int
+    heads: int
+    gpus: int
+    axis: int
+    host: int
+    jobs: int
+    alerts: int
+    blank: int
+    lines: int
+    """Rows of one GPU."""
+
+
+def plan(count: int, width: int, height: int, wanted: str | None = None) -> Plan:
+    """Choose the richest density that fits without scrolling, and share out the rows."""
+    density = _density(count, width, height, wanted)
+    if density in ("cells", "tiny"):
+        return _plan_cells(density, count, width, height)
+    lines = {"panel": panel.LINES, "R2": 2, "R1": 1}[density]
+    heads = {"panel": 0, "R2": 2, "R1": 1}[density]
+    axis = 0 if density == "panel" else AXIS
+    spare = height - TITLE - HEADLINE - heads - count * lines - axis - HOST - FOOTER
+    rows = Plan(density, TITLE, HEADLINE, heads, count * lines, axis, HOST, 0, 0, 0, lines)
+    if spare < LEAST_JOBS:
+        return _shrunk(rows, height)
+    listed = max(LEAST_JOBS, min(count + 3, FULL_JOBS))
+    if spare < listed + ALERTS + 1:
+        return rows._replace(jobs=spare)
+    # Jobs first, then alerts, then taller charts.
+    shown_jobs = min(spare - ALERTS - 1, max(count + 3, FULL_JOBS))
+    shown_alerts = min(MOST_ALERTS, spare - shown_jobs - 1)
+    left = spare - shown_jobs - shown_alerts - 1
+    if density == "panel":
+        each = panel.heights(panel.LINES + left // count).total
+        left -= count * (each - panel.LINES)
+        rows = rows._replace(gpus=count * each, lines=each)
+    return rows._replace(jobs=shown_jobs + left, alerts=shown_alerts, blank=1)
+
+
+def _density(count: int, width: int, height: int, wanted: str | None) -> Density:
+    if width < 40 or height < 10:
+        return "tiny"
+    if wanted in ("panel", "R2", "R1", "cells") and width >= {"panel": 70, "R2": 80, "R1": 60, "cells": 0}[wanted]:
+        return wanted  # type: ignore[return-value]
+    if width >= 70 and 0 < count and count * panel.LINES + STEADY["panel"] <= height:
+        return "panel"
+    if width >= 80 and count * 2 + STEADY["R2"] <= height:
+        return "R2"
+    if width >= 60 and count + STEADY["R1"] <= height:
+        return "R1"
+    return "cells"
+
+
+def _shrunk(rows: Plan, height: int) -> Plan:
+    """What goes first: job ranks, second head row, host, axis, headline row 2, title; then the GPUs scroll."""
+    jobs = LEAST_JOBS
+    needed = rows.title + rows.headline + rows.heads + rows.gpus + rows.axis + rows.host + jobs + FOOTER
+    changes: tuple[dict[str, int], ...] = (
+        {"heads": min(rows.heads, 1)}, {"host": 0}, {"axis": 0}, {"headline": 1}, {"title": 0}
+    )  # fmt: skip
+    for change in changes:
+        if needed <= height:
+            break
+        (name, value) = next(iter(change.items()))
+        if name == "axis" and needed - rows.axis > height:
+            break  # scrolling all the same: then with the axis and what tells how much is hidden
+        needed -= getattr(rows, name) - value
+        rows = rows._replace(**change)
+    if needed <= height:
+        return rows._replace(jobs=jobs + height - needed)
+    room = height - (needed - rows.gpus)
+    if room < rows.lines:
+        room += jobs
+        jobs = 0
+    visible = max(1, room // rows.lines)
+    left = max(0, room - visible * rows.lines)
+    return rows._replace(gpus=visible * rows.lines, jobs=jobs + left if jobs else 0, blank=0 if jobs else left)
+
+
+def _plan_cells(density: Density, count: int, width: int, height: int) -> Plan:
+    if density == "tiny":
+        headline_rows = 2 if height >= 4 else 1
+        return Plan(density, 0, headline_rows, 0, max(0, height - headline_rows - FOOTER), 0, 0, 0, 0, 0, 1)
+    gpu_rows_ = -(-max(1, count) // max(1, width // cells.CELL))
+    room = height - TITLE - HEADLINE - FOOTER
+    gpus = min(gpu_rows_, room)
+    left = room - gpus
+    axis = min(1, left)  # the time budget of all GPUs
+    is_wide = width >= 70 and left >= 1 + HOST + LEAST_JOBS
+    host_rows = HOST if is_wide else min(1, max(0, left - axis))
+    return Plan(density, TITLE, HEADLINE, 0, gpus, axis, host_rows, left - axis - host_rows, 0, 0, 1)
+
+
+class Layout:
+    """Draws the overview frame after frame; what has not changed is the same object as before."""
+
+    def __init__(self) -> None:
+        self._charts = Charts()
+        self._pace = Pace()
+        self._widths: Widths | None = None
+        self._present: frozenset[Field] = frozenset()
+        self.targets: list[Target | None] = []
+        """Whose each row of the last drawing is."""
+
+    def rows(self, frame: Frame, view: ViewState, width: int, height: int) -> list[Row]:
+        """Exactly ``height`` rows of exactly ``width`` cells."""
+        if width < 1 or height < 1:
+            self.targets = []
+            return []
+        self._charts.begin(frame, view)
+        self._pace.follow(frame)
+        self._measure(frame)
+        gpus = frame.window.last.gpus
+        rows = plan(len(gpus), width, height, view.density)
+        drawing = _Drawing(frame, view, width, self._charts, self._pace, rows)
+        drawing.draw(self._widths or Widths(), self._present)
+        self.targets = drawing.targets[:height]
+        found = drawing.rows[: height - 1]
+        blank = fill((), width)
+        found += [blank] * (height - 1 - len(found))
+        self.targets = self.targets[: height - 1] + [None] * (height - min(height - 1, len(self.targets)))
+        found.append(drawing.footer())
+        return found
+
+    def target(self, y: int) -> Target | None:
+        """Whose row ``y`` is."""
+        return self.targets[y] if 0 <= y < len(self.targets) else None
+
+    def _measure(self, frame: Frame) -> None:
+        """Widths are set by the first cards seen; a column appears with its first value and then stays."""
+        gpus = frame.window.last.gpus
+        if self._widths is None and gpus:
+            limits = [gpu.power_limit_w for gpu in gpus if gpu.power_limit_w is not None]
+            totals = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+            self._widths = Widths.of(limits, totals)
+        if len(self._present) == 5:
+            return
+        seen: set[Field] = {"use"}
+        for gpu in gpus:
+            seen |= _reported(gpu)
+        self._present |= seen
+
+
+def _reported(gpu: Gpu) -> set[Field]:
+    values: tuple[tuple[Field, float | None], ...] = (
+        ("power", gpu.power_w),
+        ("temperature", gpu.temperature_c),
+        ("clock", gpu.sm_clock_mhz),
+        ("memory", gpu.memory_used_bytes),
+    )
+    return {name for name, value in values if value is not None}
+
+
+class _Drawing:
+    """One frame on its way to rows."""
+
+    def __init__(self, frame: Frame, view: ViewState, width: int, charts: Charts, pace: Pace, rows: Plan) -> None:
+        self.frame = frame
+        self.view = view
+        self.width = width
+        self.charts = charts
+        self.pace = pace
+        self.plan = rows
+        self.rows: list[Row] = []
+        self.targets: list[Target | None] = []
+        self.subjects = self._subjects()
+
+    def _subjects(self) -> list[Subject]:
+        frame, view = self.frame, self.view
+        gpus = frame.window.last.gpus
+        known = self.charts.keep(
+            ("states",),
+            (self.pace.version, [alert.finding.rule + alert.state + alert.finding.subject.key() for alert in frame.alerts],
+             view.is_stale, [(gpu.is_lost, gpu.age_s) for gpu in gpus]),
+            lambda: states(frame, self.pace.shares, is_stale_frame=view.is_stale),
+        )  # fmt: skip
+        chosen = view.gpu if any(gpu.uuid == view.gpu for gpu in gpus) else gpus[0].uuid if gpus else None
+        children: dict[str, int] = {}
+        for gpu in gpus:
+            if gpu.mig_parent_uuid is not None:
+                children[gpu.mig_parent_uuid] = children.get(gpu.mig_parent_uuid, 0) + 1
+        interval_s = frame.window.interval_s
+        return [
+            Subject(
+                gpu,
+                known.get(gpu.uuid) or GpuState("–", "muted"),
+                self.pace.values.get(gpu.uuid, Values()),
+                children.get(gpu.uuid, 0),
+                view.part == "gpus" and gpu.uuid == chosen,
+                view.is_stale or is_stale(gpu, interval_s),
+            )
+            for gpu in gpus
+        ]
+
+    def draw(self, widths: Widths, present: frozenset[Field]) -> None:
+        """All sections from the title to the alerts."""
+        rows = self.plan
+        if rows.density in ("cells", "tiny"):
+            self._draw_small()
+            return
+        columns = None
+        count = panel.chart_width(self.width)
+        if rows.density != "panel":
+            columns = (two_lines if rows.density == "R2" else one_line)(self.width, widths, present)
+            count = columns.timeline
+        if rows.title:
+            self._add([title.title_row(self.frame, self.view, self.view.span_s / count, self.width)])
+        self._headline()
+        if columns is None:
+            self._panels()
+        else:
+            self._table(columns)
+        self._rest()
+
+    def _add(self, rows: list[Row] | tuple[Row, ...], keys: tuple[Target | None, ...] = ()) -> None:
+        self.rows += rows
+        self.targets += [*keys, *[None] * (len(rows) - len(keys))]
+
+    def _headline(self) -> None:
+        self._add(headline.headline_rows(self.frame, self.view, self.width)[: self.plan.headline])
+
+    def _panels(self) -> None:
+        size = panel.heights(self.plan.lines)
+        for subject in self.subjects[: self.plan.gpus // self.plan.lines]:
+            drawn = panel.rows(
+                self.frame, self.view, subject, self.pace.shares.get(subject.gpu.uuid), self.charts, self.width, size
+            )
+            self._add(drawn, (Target("gpus", subject.gpu.uuid),) * len(drawn))
+
+    def _table(self, columns: Columns) -> None:
+        rows, charts, frame, view = self.plan, self.charts, self.frame, self.view
+        uuids = tuple(subject.gpu.uuid for subject in self.subjects)
+        losses = charts.losses(uuids, columns.timeline)
+        marks = gpu_heads.alert_marks(frame, charts, columns.timeline) if columns.lines == 2 else ()
+        heads = charts.keep(
+            ("heads",),
+            (columns, losses, marks, self.width, charts.look),
+            lambda: gpu_heads.heads(columns, losses, marks, charts, self.width),
+        )
+        self._add(heads[: rows.heads])
+        visible = rows.gpus // columns.lines
+        first = self._first(visible)
+        for subject in self.subjects[first : first + visible]:
+            drawn = gpu_rows.rows(subject, charts, columns, self.width)
+            self._add(drawn, (Target("gpus", subject.gpu.uuid),) * len(drawn))
+        self._add([fill((), self.width)] * (rows.gpus - columns.lines * len(self.subjects[first : first + visible])))
+        if rows.axis:
+            end_s = view.end_s(frame.window.last.time_s)
+            note = self._hidden(first, visible)
+            axis = charts.keep(
+                ("axis",),
+                (end_s, view.span_s, columns, note, self.width),
+                lambda: gpu_heads.axis(end_s, view.span_s, columns, note, is_estimate=True, width=self.width),
+            )
+            self._add([axis])
+
+    def _first(self, visible: int) -> int:
+        """The first GPU on the screen: where it was scrolled to, but with the selected one in sight."""
+        count = len(self.subjects)
+        chosen = next((at for at, subject in enumerate(self.subjects) if subject.is_selected), None)
+        first = self.view.gpu_offset
+        if chosen is not None:
+            first = min(max(first, chosen - visible + 1), chosen)
+        return max(0, min(first, count - visible))
+
+    def _hidden(self, first: int, visible: int) -> str:
+        """``↑ 2 ↓ 4 more, 1 ■``: what is scrolled away, and how much of it is wrong."""
+        above, below = self.subjects[:first], self.subjects[first + visible :]
+        if not above and not below:
+            return ""
+        wrong = sum(1 for subject in (*above, *below) if subject.state.mark != " ")
+        text = " ".join(f"{arrow} {len(group)}" for arrow, group in (("↑", above), ("↓", below)) if group)
+        return f"{text} more, {wrong} ■" if wrong else f"{text} more"
+
+    def _rest(self) -> None:
+        rows, slow = self.plan, self.pace.frame or self.frame
+        view, width = self.view, self.width
+        if rows.host:
+            self._add(host.host_rows(slow, self.charts, width))
+        if rows.jobs:
+            lines = self.charts.keep(
+                ("jobs",),
+                (self.pace.version, view.part, view.process, view.job_offset, view.tier, width, rows.jobs,
+                 [alert.state for alert in self.frame.alerts]),
+                lambda: jobs.job_lines(slow, view, width, rows.jobs),
+            )  # fmt: skip
+            self._add(lines.rows, tuple(None if key is None else Target("jobs", key) for key in lines.keys))
+        if rows.alerts:
+            listed = alerts.alert_lines(self.frame, view, width, rows.alerts)
+            self._add(listed.rows, tuple(None if key is None else Target("alerts", key) for key in listed.keys))
+
+    def _draw_small(self) -> None:
+        rows, width = self.plan, self.width
+        is_tiny = rows.density == "tiny"
+        if rows.title:
+            if width >= 60:
+                self._add([title.title_row(self.frame, self.view, self.view.span_s / cells.BUDGET_COLUMNS, width)])
+            else:
+                self._add([cells.small_title(self.frame, width)])
+        if width >= 70:
+            self._headline()
+        else:
+            self._add(headline.small_rows(self.frame, self.view, width, is_tiny=width < 40)[: rows.headline])
+        if is_tiny:
+            self._draw_tiny()
+            return
+        drawn = cells.cell_rows(self.subjects, width)[: rows.gpus]
+        self._add(drawn + [fill((), width)] * (rows.gpus - len(drawn)))
+        if rows.axis:
+            self._add([self._budget()])
+        if rows.host == HOST:
+            self._rest()
+            return
+        if rows.host:
+            self._add([cells.host_row(self.frame.window.last.host, width)])
+        if rows.jobs:
+            self._add([cells.job_row(self.frame, width)])
+
+    def _draw_tiny(self) -> None:
+        drawn = cells.tiny_rows(self.subjects, self.width, max(1, self.plan.gpus))[: self.plan.gpus]
+        self._add(drawn)
+        if self.plan.gpus > len(drawn):
+            self._add([self._budget()])
+
+    def _budget(self) -> Row:
+        known = [self.charts.budget(subject.gpu.uuid, cells.BUDGET_COLUMNS) for subject in self.subjects]
+        return cells.budget_row([part for part in known if part is not None], self.charts, self.width)
+
+    def footer(self) -> Row:
+        """The last row, whatever the size."""
+        return footer.footer_row(self.frame, self.view, self.width)
+
+
+def layout(frame: Frame, view: ViewState, width: int, height: int) -> list[Row]:
+    """One frame without a memory: for tests and pictures."""
+    return Layout().rows(frame, view, width, height)

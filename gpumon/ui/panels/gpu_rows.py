@@ -1,0 +1,208 @@
+"""A GPU as one or two lines: mark, word, time budget over time, and its signals in fixed columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.model import Gpu
+from gpumon.signals import busy_pct, temperature_limit_c
+from gpumon.ui.glyphs import MARKS
+from gpumon.ui.panels import scales
+from gpumon.ui.panels.chart import Chart, Look, Shares
+from gpumon.ui.panels.charts import Charts
+from gpumon.ui.panels.columns import Columns
+from gpumon.ui.panels.line import fill, left, right
+from gpumon.ui.panels.state import GpuState
+from gpumon.ui.panels.values import Values
+from gpumon.ui.row import Piece, Row
+
+Pieces = tuple[Piece, ...]
+
+PROFILE_CHARACTERS = 2
+"""Of a MIG profile fit: ``3g``."""
+_WRONG = "bold harm"
+
+
+class Subject(NamedTuple):
+    """One GPU as its row needs it."""
+
+    gpu: Gpu
+    state: GpuState
+    values: Values
+    instances: int
+    """MIG instances under it."""
+    is_selected: bool
+    is_muted: bool
+    """Its numbers are old."""
+
+
+class _Drawn(NamedTuple):
+    """What of a row comes from charts."""
+
+    timeline: Chart
+    """Empty on a MIG parent: its instances have their own."""
+    power: Pieces
+    temperature: Pieces
+    clock: Pieces
+    memory: Pieces
+    bar: Pieces
+    budget: Shares | None
+
+
+class _Cells:
+    """Collects the pieces of a line: every number and chart is led in by one blank.
+
+    Without colour that blank is a ``!`` behind a wrong number.
+    """
+
+    def __init__(self, pieces: list[Piece], look: Look) -> None:
+        self.pieces = pieces
+        self._lead: Piece = (" ", "")
+        self._wrong_lead: Piece = (" ", "") if look.has_color else ("!", "bold")
+
+    def number(self, text: str, cells: int, style: str, *, is_wrong: bool = False) -> None:
+        """A right-aligned number; 0 cells is a column that is left out."""
+        if cells:
+            self.pieces += (self._lead, (right(text, cells), _WRONG if is_wrong else style))
+            self._lead = self._wrong_lead if is_wrong else (" ", "")
+
+    def chart(self, chart: Pieces, cells: int) -> None:
+        """A chart; blank where there is none."""
+        if cells:
+            self.pieces.append(self._lead)
+            self.pieces += chart or ((" " * cells, ""),)
+            self._lead = (" ", "")
+
+    def row(self, width: int) -> Row:
+        """The line, padded."""
+        return fill([*self.pieces, self._lead], width)
+
+
+def utilization(gpu: Gpu) -> str:
+    """Four cells: ``100%``, `` 98%``, ``   –``."""
+    value = busy_pct(gpu)
+    return "   –" if value is None else f"{value:3.0f}%"
+
+
+def rows(subject: Subject, charts: Charts, columns: Columns, width: int) -> tuple[Row, ...]:
+    """The row group of one GPU; the very same one while nothing in it has changed."""
+    util = "   –" if subject.instances else utilization(subject.gpu)
+    drawn = _draw(subject, charts, columns)
+    make = _two_lines if columns.lines == 2 else _one_line
+    return charts.keep(
+        ("gpu", subject.gpu.uuid),
+        (util, subject[1:], subject.gpu.power_limit_w, drawn, columns, width, charts.look),
+        lambda: make(subject, util, drawn, columns, width, charts.look),
+    )
+
+
+def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
+    gpu, count = subject.gpu, columns.spark
+    is_parent = subject.instances > 0
+    is_instance = gpu.mig_parent_uuid is not None
+    timeline: Chart = () if is_parent else charts.timeline(gpu.uuid, columns.timeline, columns.lines)
+    power = temperature = clock = memory = bar = ()
+    if count and not is_instance:
+        limit = temperature_limit_c(gpu)
+        if columns.power:
+            (power,) = charts.spark(gpu.uuid, "power_w", count, scales.power_scale(gpu), "power")
+        if columns.temperature:
+            (temperature,) = charts.spark(
+                gpu.uuid, "temperature_c", count, scales.temperature_scale(gpu), "temperature", how="max", limit=limit
+            )
+            (clock,) = charts.spark(gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", is_clock=True)
+    if count and columns.lines == 2 and columns.memory:
+        (memory,) = charts.spark(
+            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max"
+        )
+    if columns.budget and not is_parent:
+        bar = charts.bar(gpu.uuid, columns.timeline, columns.budget)
+    budget = None if is_parent else charts.budget(gpu.uuid, columns.timeline)
+    return _Drawn(timeline, power, temperature, clock, memory, bar, budget)
+
+
+def _head(subject: Subject, util: str) -> list[Piece]:
+    """Cells 0 to 20: cursor, mark, index, word, utilization."""
+    gpu, state = subject.gpu, subject.state
+    weight = "bold" if subject.is_selected else ""
+    if gpu.mig_parent_uuid is not None:
+        index = f".{gpu.index}"
+        word = f"{(gpu.mig_profile or '')[:PROFILE_CHARACTERS]} {state.word}".strip()
+    else:
+        index = str(gpu.index)
+        word = f"MIG ×{subject.instances}" if subject.instances else state.word
+    return [
+        (MARKS["cursor"] if subject.is_selected else " ", "accent"),
+        (state.mark, state.mark_style),
+        (right(index, 2) + " ", weight),
+        (left(word, 10), state.style or weight),
+        (" " + util, "muted" if subject.is_muted else "bold"),
+        (" ", ""),
+    ]
+
+
+def _one_line(
+    subject: Subject, util: str, drawn: _Drawn, columns: Columns, width: int, look: Look
+) -> tuple[Row, ...]:
+    values, is_hot = subject.values, subject.state.is_hot
+    style = "muted" if subject.is_muted else ""
+    is_instance = subject.gpu.mig_parent_uuid is not None
+    cells = _Cells(_head(subject, util), look)
+    if drawn.timeline:
+        cells.pieces += drawn.timeline[0]
+    else:
+        cells.pieces.append((left(f"{subject.instances} instances share heat, clocks", columns.timeline), "muted"))
+    for cell_count, value, is_wrong, spark in (
+        (columns.power, values.power_w, False, drawn.power),
+        (columns.temperature, values.temperature_c, is_hot, drawn.temperature),
+        (columns.clock, values.clock_mhz, is_hot, drawn.clock),
+    ):
+        # Heat and clocks belong to the whole card: an instance's cells are empty, not missing.
+        cells.number("" if is_instance else units.number(value), cell_count, style, is_wrong=is_wrong and not is_instance)
+        cells.chart(spark, columns.spark if cell_count else 0)
+    cells.number(_memory(values.memory_bytes, columns), columns.memory, style)
+    use = "" if subject.instances else units.number(drawn.budget.useful if drawn.budget else None)
+    cells.number(use, columns.use, "muted")
+    cells.chart(drawn.bar, columns.budget)
+    return (cells.row(width),)
+
+
+def _memory(used_bytes: int | None, columns: Columns) -> str:
+    if used_bytes is None or columns.has_decimals:
+        return units.memory(used_bytes)
+    return f"{units.gib(used_bytes):.0f}"
+
+
+def _two_lines(
+    subject: Subject, util: str, drawn: _Drawn, columns: Columns, width: int, look: Look
+) -> tuple[Row, ...]:
+    gpu, values, is_hot = subject.gpu, subject.values, subject.state.is_hot
+    style = "muted" if subject.is_muted else ""
+    is_instance = gpu.mig_parent_uuid is not None
+    upper = _Cells(_head(subject, util), look)
+    use = "    " if subject.instances else "   –" if drawn.budget is None else f"{drawn.budget.useful:3.0f}%"
+    lower = _Cells([("     ", ""), *(drawn.bar or ((" " * 10, ""),)), (f" {use} ", "muted")], look)
+    if drawn.timeline:
+        upper.pieces += drawn.timeline[0]
+        lower.pieces += drawn.timeline[1]
+    else:
+        note = f"{subject.instances} instances share heat, clocks"
+        upper.pieces.append((left(note, columns.timeline), "muted"))
+        lower.pieces.append((" " * columns.timeline, ""))
+    power = "" if is_instance else _of_limit(units.number(values.power_w), units.number(scales.power_limit(gpu)))
+    memory = _of_limit(units.memory(values.memory_bytes), units.memory(gpu.memory_total_bytes))
+    upper.number(power, columns.power, style)
+    upper.chart(drawn.power, columns.spark if columns.power else 0)
+    upper.number("" if is_instance else units.number(values.temperature_c), columns.temperature, style, is_wrong=is_hot)
+    upper.chart(drawn.temperature, columns.spark if columns.temperature else 0)
+    lower.number(memory, columns.memory, style)
+    lower.chart(drawn.memory, columns.spark if columns.memory else 0)
+    lower.number("" if is_instance else units.number(values.clock_mhz), columns.clock, style, is_wrong=is_hot)
+    lower.chart(drawn.clock, columns.spark if columns.clock else 0)
+    return upper.row(width), lower.row(width)
+
+
+def _of_limit(value: str, limit: str) -> str:
+    """``391/700``; nothing is said about the limit of an unknown value."""
+    return value if value == units.MISSING or limit == units.MISSING else f"{value}/{limit}"
