@@ -22,10 +22,13 @@ else:
     import tomli as tomllib
 
 
+INTERVAL_MIN_S, INTERVAL_MAX_S = 0.1, 60.0
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """The effective configuration; every field has its explanation beneath it."""
 
-    interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0
+    interval_s: Annotated[float, msgspec.Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     """Seconds between two samples, 0.1 to 60. Keys: i."""
     span_s: Annotated[int, msgspec.Meta(ge=60, le=864_000)] = 600
     """Seconds that the charts show at start; the next longer step of the span ladder is taken. Keys: + -."""

@@ -2,6 +2,7 @@
 
 GpumonError
 ├── UsageError          exit 2: wrong option, file, key or terminal
+│   └── NotATerminal        no screen can be drawn, read or left here
 └── NoSourceError       exit 3: nothing to watch
     ├── DriverMissing       no NVIDIA driver or GPU on this machine (the demo may open instead)
     └── DriverBroken        a driver is there but does not work (mismatch, permission …)
@@ -18,6 +19,10 @@ class GpumonError(Exception):
 
 class UsageError(GpumonError):
     """You meet it when an option, a file, a key or the terminal is not what it should be."""
+
+
+class NotATerminal(UsageError):
+    """You meet it when the live screen is asked for where stdin, stdout or stderr is no terminal."""
 
 
 class NoSourceError(GpumonError):

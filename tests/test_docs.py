@@ -25,7 +25,7 @@ def test_readme_lists_the_rules() -> None:
 
 def test_config_toml_is_the_defaults() -> None:
     """config.toml is exactly what `gpumon config` prints without a user's file."""
-    limits = {rule.id: type(rule.limits) for rule in RULES}
+    limits = {rule.id: rule.limits for rule in RULES}
     assert (ROOT / "config.toml").read_text(encoding="utf-8") == config.render(config.load(None, limits))
 
 

@@ -48,8 +48,8 @@ def to_lines(snapshot: Snapshot) -> list[str]:
         lines += [
             _process_line(process, gpu.uuid) for process in snapshot.processes if gpu.uuid in process.gpu_memory_bytes
         ]
-    if host.sees_host_pids is False:
-        lines.append("PIDs belong to the host: run the container with --pid=host to see processes")
+    if host.processes_hidden is not None:
+        lines.append(host.processes_hidden)
     return lines
 
 

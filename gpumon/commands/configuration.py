@@ -1,0 +1,41 @@
+"""``gpumon config``: the effective configuration, commented; or a file to start from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gpumon import config
+from gpumon.errors import UsageError
+from gpumon.rules import RULES
+
+
+def print_effective(effective: config.Config) -> int:
+    """What is in force, as a file that could be used."""
+    sys.stdout.write(config.render(effective))
+    return 0
+
+
+def print_path(path: Path) -> int:
+    """Where the user's file is looked for, whether it exists or not."""
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def write_defaults(path: Path) -> int:
+    """Make the user's file with every default.
+
+    Raises:
+        UsageError: the file exists already, or its folder cannot be written.
+    """
+    text = config.render(config.load(None, {rule.id: rule.limits for rule in RULES}))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path}: exists already; nothing was changed") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+    sys.stdout.write(f"wrote {path}\n")
+    return 0
