@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from gpumon import units
 from gpumon.alerts import RANK, Headline, HeadlineState, may_lead
 from gpumon.history import stale_after_s
 from gpumon.model import Alert, Finding, Job, Subject
-from gpumon.signals import mean_of
+from gpumon.signals import label, leaves, mean_of
 from gpumon.window import Window
 
 NO_JOB = "No job is using these GPUs. Start one; it appears here within 2 s."
@@ -66,7 +68,7 @@ class HeadlineFold:
             )
         if self._recovered is not None:
             return "recovered", Headline(
-                state="healthy", text=_recovered(self._recovered[1]), detail=self._watched(window)
+                state="healthy", text=_recovered(self._recovered[1], window), detail=self._watched(window)
             )
         if top is not None and top.finding.rule == "data-starved" and top.finding.cost:
             share = top.finding.cost.lost_pct or 0.0
@@ -154,7 +156,9 @@ def cost_text(alert: Alert, window: Window) -> str | None:
         return None
     job = _job_of(alert.finding, window)
     if cost.lost_pct >= 100.0:
-        return "cost its job"
+        owners = [one for one in window.last.processes if alert.finding.subject.uuid in one.gpu_memory_bytes]
+        ranks = [one.rank for one in owners if one.rank is not None]
+        return f"cost its job (rank {ranks[0]})" if ranks else "cost its job"
     whose = "job " if job is not None and len(job.gpu_uuids) > 1 else ""
     minutes = (alert.lost_gpu_s or 0.0) / 60.0
     spent = f", {minutes:.0f} GPU-min" if minutes >= 1 else ""
@@ -190,21 +194,22 @@ def _starting(job: Job, window: Window) -> str:
     return f"{job.name} for {age}: rules wait until it trains steadily"
 
 
-def _recovered(alert: Alert) -> str:
+def _recovered(alert: Alert, window: Window) -> str:
     lasted = units.duration((alert.cleared_s or alert.since_s) - alert.since_s)
     minutes = (alert.lost_gpu_s or 0.0) / 60.0
     cost = f" (cost {minutes:.0f} GPU-min)" if minutes >= 1 else ""
-    return f"{_who(alert.finding.subject)} recovered after {lasted}{cost}"
+    return f"{_who(alert.finding.subject, window)} recovered after {lasted}{cost}"
 
 
-def _who(subject: Subject) -> str:
+def _who(subject: Subject, window: Window) -> str:
     if subject.kind == "gpu":
-        return f"GPU {subject.gpu}"
+        gpu = next((gpu for gpu in window.last.gpus if gpu.uuid == subject.uuid), None)
+        return f"GPU {subject.gpu}" if gpu is None else f"GPU {label(gpu, window.last.gpus)}"
     return {"job": "the job", "process": f"pid {subject.pid}"}.get(subject.kind, "the host")
 
 
 def _busy(window: Window) -> str:
-    gpus = [gpu for gpu in window.last.gpus if not gpu.is_lost]
+    gpus = [gpu for gpu in leaves(window.last.gpus) if not gpu.is_lost]
     used = [gpu for gpu in gpus if window.job_of(gpu.uuid)] if window.jobs else gpus
     busy = sum((window.mean(gpu, "utilization_pct", 10.0) or gpu.utilization_pct or 0.0) >= 5.0 for gpu in used)
     if not window.jobs and not busy:
@@ -214,7 +219,7 @@ def _busy(window: Window) -> str:
     if ranks > len(window.jobs):
         parts.append(f"{ranks} ranks")
     parts.append(_count(busy, len(gpus)))
-    span_s = min(_SPAN_S, window.elapsed_s + window.passed_s)
+    span_s = min(_SPAN_S, window.elapsed_s + window.passed_s, _oldest_s(window))
     useful = mean_of(window.mean(gpu, "budget.useful_pct", span_s) for gpu in used)
     if useful is not None and span_s > 0:
         parts.append(f"useful {useful:.0f}% of {units.duration(span_s)}")
@@ -227,6 +232,12 @@ def _count(busy: int, gpus: int) -> str:
     return f"{busy} of {gpus} GPUs busy" if gpus > 1 else "GPU idle"
 
 
+def _oldest_s(window: Window) -> float:
+    """Age of the oldest job."""
+    started = [job.started_s for job in window.jobs if job.started_s is not None]
+    return max(1.0, window.last.time_s - min(started)) if started else math.inf
+
+
 def _run(window: Window) -> str:
-    started = min((job.started_s for job in window.jobs if job.started_s is not None), default=None)
-    return "" if started is None else f"   run {units.duration(window.last.time_s - started)}"
+    age_s = _oldest_s(window)
+    return f"   run {units.duration(age_s)}" if age_s < math.inf else ""

@@ -71,6 +71,7 @@ class History:
         )
         self._intervals: list[float] = []
         self._rates: dict[str, float] = {}
+        self._running: dict[tuple[int, float | None], Ring] = {}
         self._elapsed_s = 0.0
 
     def append(
@@ -91,7 +92,11 @@ class History:
                 ring.write(row, self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s))
         self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)))
         for process in snapshot.processes:
-            self._of(key_of(process), self.process_fields, row).write(row, _row(self._process_values(process)))
+            known = self._running.get((process.pid, process.started_s))
+            if known is None:
+                known = self._of(key_of(process), self.process_fields, row)
+                self._running[process.pid, process.started_s] = known
+            known.write(row, _row(self._process_values(process)))
         if row % 64 == 0:
             self._forget_ended(row)
         if snapshot.events:
@@ -154,6 +159,8 @@ class History:
         ]
         for key in ended:
             del self._store.series[key]
+        if ended:
+            self._running = {key: ring for key, ring in self._running.items() if row - ring.last <= self._process_slots}
 
     def _coarsen(self, row: int) -> None:
         timeline = self._store.timeline

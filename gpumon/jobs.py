@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -52,13 +53,16 @@ class JobFold:
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
+        self._tree: tuple[tuple[int, int | None, bool], ...] = ()
+        self._parents: dict[int, tuple[int, ...]] = {}
+        self._helpers: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
 
     def append(self, snapshot: Snapshot) -> tuple[Job, ...]:
         """The jobs of this instant, by their first GPU."""
         processes = {process.pid: process for process in snapshot.processes}
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         order = {gpu.uuid: number for number, gpu in enumerate(snapshot.gpus)}
-        parents = _parents(processes)
+        parents = self._parents_of(processes)
         scene = _Scene(snapshot, processes, gpus)
         jobs: list[Job] = []
         lives: dict[str, _Life] = {}
@@ -69,6 +73,13 @@ class JobFold:
         # A job that is missing from one snapshot is gone: pids and start times are never the same again.
         self._lives = lives
         return tuple(sorted(jobs, key=lambda job: min(order.get(uuid, 999) for uuid in job.gpu_uuids)))
+
+    def _parents_of(self, processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
+        """Ancestors of every process; a tree that has not changed is not walked again."""
+        tree = tuple((one.pid, one.ppid, bool(one.gpu_memory_bytes)) for one in processes.values())
+        if tree != self._tree:
+            self._tree, self._parents, self._helpers = tree, _parents(processes), {}
+        return self._parents
 
     def _job(
         self,
@@ -83,6 +94,10 @@ class JobFold:
         if life is None:
             is_young = started is not None and snapshot.time_s - started < _START_S
             life = _Life(key, snapshot.time_s, is_young=is_young)
+        pids = tuple(one.pid for one in trainers)
+        helpers = self._helpers.get(pids)
+        if helpers is None:
+            helpers = self._helpers[pids] = _helpers(trainers, parents, scene.processes)
         age_s = snapshot.time_s - (life.seen_s if started is None else started)
         uuids = {uuid: None for one in trainers for uuid in one.gpu_memory_bytes}
         job = Job(
@@ -91,8 +106,8 @@ class JobFold:
             kind=_kind(trainers),
             user=trainers[0].user,
             gpu_uuids=tuple(sorted(uuids, key=lambda uuid: gpus[uuid].index if uuid in gpus else 999)),
-            trainers=tuple(one.pid for one in trainers),
-            helpers=_helpers(trainers, parents, scene.processes),
+            trainers=pids,
+            helpers=helpers,
             started_s=started,
             is_first_epoch=age_s < _FIRST_EPOCH_S,
         )
@@ -163,11 +178,12 @@ def _name(trainer: Process) -> str:
     if named:
         return named
     words = (trainer.command or "").split()
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == "-m" and following:
-            return following
+    for word in words:
         if word.endswith(".py"):
             return word.rsplit("/", 1)[-1]
+    for word, following in pairwise(words):
+        if word == "-m":
+            return following
     return trainer.name or f"pid {trainer.pid}"
 
 

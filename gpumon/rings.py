@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from operator import mul
 from typing import Literal
 
 How = Literal["mean", "min", "max"]
@@ -27,9 +28,10 @@ class Ring:
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
         width, slots, data = self.width, self.slots, self._data
-        for missed in range(max(self.last + 1, row - slots), row):
-            start = missed % slots * width
-            data[start : start + width] = self._blank
+        if row != self.last + 1:
+            for missed in range(max(self.last + 1, row - slots), row):
+                start = missed % slots * width
+                data[start : start + width] = self._blank
         start = row % slots * width
         data[start : start + width] = array("f", values)
         self.last = row
@@ -147,13 +149,14 @@ def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float]) -> li
 
 def fold(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:
     """Weighted mean, min and max of what is known; NaN three times if nothing is."""
-    known = [value for value in values if value == value]
+    total = sum(map(mul, values, weights))
+    weight = sum(weights)
+    known = values
+    if total != total:
+        # Gaps are NaN, so the plain sum is NaN if there is one.
+        known = [value for value in values if value == value]
+        pairs = [(value, share) for value, share in zip(values, weights, strict=True) if value == value]
+        total, weight = sum(value * share for value, share in pairs), sum(share for _, share in pairs)
     if not known:
         return _NAN, _NAN, _NAN
-    weight = total = 0.0
-    for value, share in zip(values, weights, strict=True):
-        if value == value:
-            weight += share
-            total += value * share
-    mean = total / weight if weight > 0 else sum(known) / len(known)
-    return mean, min(known), max(known)
+    return (total / weight if weight > 0 else sum(known) / len(known)), min(known), max(known)

@@ -25,6 +25,19 @@ def busy_pct(gpu: Gpu) -> float | None:
     return gpu.graphics_active_pct
 
 
+def label(gpu: Gpu, gpus: Iterable[Gpu]) -> str:
+    """How people call it: ``5``, and ``0.1`` for instance 1 of GPU 0."""
+    parent = next((other for other in gpus if other.uuid == gpu.mig_parent_uuid), None)
+    return f"{gpu.index}" if parent is None else f"{parent.index}.{gpu.index}"
+
+
+def leaves(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """What jobs run on: GPUs, and instances instead of the GPU that is split into them."""
+    found = tuple(gpus)
+    split = {gpu.mig_parent_uuid for gpu in found}
+    return tuple(gpu for gpu in found if gpu.uuid not in split)
+
+
 def limiter_pct(gpu: Gpu, limiter: str) -> float | None:
     """Share of the interval in which a limiter held the clock: counted, else its bit at the instant."""
     counted = (gpu.throttled_pct or {}).get(limiter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping, Sequence
+from operator import mul
 
 from gpumon.model import Event, Gpu, Host, Job, Process, Snapshot
 from gpumon.rings import How, Ring, Tier, Timeline, fold
@@ -135,6 +136,7 @@ class Window:
         self._row = row
         self._offset_s = store.offset_s
         self._baselines = store.baselines
+        self._stretches: dict[tuple[float, float], tuple[int, int, list[float], float]] = {}
         self.last = last
         self.jobs = jobs
         self.elapsed_s = store.timeline.elapsed(row)
@@ -156,13 +158,13 @@ class Window:
 
     def covers(self, seconds: float) -> bool:
         """Whether the history reaches that far back without missing more than a fifth."""
-        first = self._first(seconds)
-        known = sum(self._store.timeline.covers(first, self._row))
+        known = self._stretch(seconds, 0.0)[3]
         return self.elapsed_s >= seconds - 1.5 * self.interval_s and known >= 0.8 * seconds
 
     def series(self, subject: Known, field: str, seconds: float) -> list[float | None]:
         """The samples of the last ``seconds``, oldest first; None is a gap."""
-        return [value if value == value else None for value in self._raw(subject, field, self._first(seconds))]
+        first = self._first(seconds)
+        return [value if value == value else None for value in self._raw(subject, field, first, self._row)]
 
     def ages(self, seconds: float) -> list[float]:
         """How long before the newest sample each one was taken; as long as ``series``."""
@@ -170,17 +172,17 @@ class Window:
 
     def covered(self, seconds: float) -> list[float]:
         """How much time each sample stands for; as long as ``series``."""
-        return self._store.timeline.covers(self._first(seconds), self._row)
+        return self._stretch(seconds, 0.0)[2]
 
-    def mean(self, subject: Known, field: str, seconds: float) -> float | None:
-        """Mean over time; None when less than half of it is known."""
-        first = self._first(seconds)
-        known = total = 0.0
-        values = self._raw(subject, field, first)
-        for value, cover in zip(values, self._store.timeline.covers(first, self._row), strict=True):
-            if value == value:
-                known += cover
-                total += cover * value
+    def mean(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> float | None:
+        """Mean over the last ``seconds`` (before ``ago_s``) by time; None when less than half is known."""
+        first, last, covers, whole = self._stretch(seconds, ago_s)
+        values = self._raw(subject, field, first, last)
+        total, known = sum(map(mul, values, covers)), whole
+        if total != total:
+            # Gaps are NaN, so the plain sum is NaN if there is one.
+            pairs = [(value, cover) for value, cover in zip(values, covers, strict=True) if value == value]
+            total, known = sum(value * cover for value, cover in pairs), sum(cover for _, cover in pairs)
         return total / known if known > 0 and known >= seconds / 2 else None
 
     def share(
@@ -193,12 +195,11 @@ class Window:
         at_least: float | None = None,
     ) -> float | None:
         """Percentage of the time in which the value lay within the bounds; None when half is unknown."""
-        first = self._first(seconds)
+        first, last, covers, _ = self._stretch(seconds, 0.0)
         low = -math.inf if at_least is None else at_least
         high = math.inf if below is None else below
         known = within = 0.0
-        values = self._raw(subject, field, first)
-        for value, cover in zip(values, self._store.timeline.covers(first, self._row), strict=True):
+        for value, cover in zip(self._raw(subject, field, first, last), covers, strict=True):
             if value == value:
                 known += cover
                 if low <= value < high:
@@ -288,17 +289,31 @@ class Window:
         return None
 
     def _first(self, seconds: float) -> int:
-        timeline = self._store.timeline
-        return timeline.after(self.elapsed_s - seconds, timeline.oldest(), self._row)
+        return self._stretch(seconds, 0.0)[0]
 
-    def _raw(self, subject: Known, field: str, first: int) -> list[float]:
+    def _stretch(self, seconds: float, ago_s: float) -> tuple[int, int, list[float], float]:
+        """Rows of a stretch of time, what each covers, and the sum; asked for often, so remembered."""
+        found = self._stretches.get((seconds, ago_s))
+        if found is None:
+            timeline = self._store.timeline
+            last = self._row
+            if ago_s > 0:
+                last = timeline.after(self.elapsed_s - ago_s, timeline.oldest(), self._row) - 1
+            first = timeline.after(self.elapsed_s - ago_s - seconds, timeline.oldest(), self._row)
+            covers = timeline.covers(first, last)
+            found = self._stretches[seconds, ago_s] = (first, last, covers, sum(covers))
+        return found
+
+    def _raw(self, subject: Known, field: str, first: int, last: int) -> list[float]:
         series = self._store.series.get(key_of(subject))
         if series is None:
             self._check(field)
-            return [_NAN] * (self._row - first + 1)
+            return [_NAN] * (last - first + 1)
         column = series.field(field)
         oldest = max(first, self._row - series.raw.slots + 2)
-        return [_NAN] * (oldest - first) + series.raw.column(column, oldest, self._row)
+        if oldest == first:
+            return series.raw.column(column, first, last)
+        return [_NAN] * min(oldest - first, last - first + 1) + series.raw.column(column, oldest, last)
 
     def _check(self, field: str) -> None:
         if field not in self._store.fields:

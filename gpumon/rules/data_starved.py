@@ -15,7 +15,7 @@ from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.workers_saturated import workers_saturated
-from gpumon.signals import trainer_of
+from gpumon.signals import label, trainer_of
 from gpumon.window import Window
 
 CAUSES = (cpu_contention, disk_bound, network_storage_bound, too_few_workers, workers_saturated)
@@ -108,7 +108,7 @@ def _finding(window: Window, job: Job, group: Sequence[Gpu], share: float, limit
         severity="info" if is_cold else "warning",
         confidence=cause.confidence,
         subject=_subject(job, group),
-        summary=f"{_who(group)} for data {share:.0f}% of the time",
+        summary=f"{_who(group, window.last.gpus)} for data {share:.0f}% of the time",
         strength=strength,
         cause=cause.id,
         cause_text=cause.text,
@@ -135,10 +135,10 @@ def _subject(job: Job, group: Sequence[Gpu]) -> Subject:
     return Subject(kind="job", job=job.id)
 
 
-def _who(group: Sequence[Gpu]) -> str:
+def _who(group: Sequence[Gpu], gpus: Sequence[Gpu]) -> str:
+    if len(group) == 1:
+        return f"GPU {label(group[0], gpus)} waits"
     numbers = [gpu.index for gpu in group]
-    if len(numbers) == 1:
-        return f"GPU {numbers[0]} waits"
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"GPUs {numbers[0]}–{numbers[-1]} wait"
     return f"{len(numbers)} GPUs wait"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gpumon.model import Abstention, Evidence, Finding
+from gpumon.model import Abstention, Evidence, Finding, Gpu
 from gpumon.rules import thermal
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -53,17 +53,19 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
             because = "neither counters nor names of the clock's limiters are reported"
             yield Abstention(rule="hw-thermal", because=because, subject=thermal.subject_of(gpu))
             continue
-        values = window.series(gpu, _SERIES, limits.window_s)
-        slowed_s = sum(
-            cover * value / 100.0
-            for value, cover in zip(values, window.covered(limits.window_s), strict=True)
-            if value is not None
-        )
+        slowed_s = _slowed_s(window, gpu, limits.window_s)
+        if slowed_s == 0.0:
+            continue
         strength = slowed_s / limits.slowed_s
-        if "hw_thermal" not in (gpu.throttled_pct or {}) and not _twice(values):
+        if "hw_thermal" not in (gpu.throttled_pct or {}) and not _twice(window.series(gpu, _SERIES, limits.window_s)):
             strength = min(strength, 0.9)
         if strength >= 0.8:
             yield _finding(window, thermal.heat_of(window, gpu), slowed_s, strength, limits)
+
+
+def _slowed_s(window: Window, gpu: Gpu, seconds: float) -> float:
+    pairs = zip(window.series(gpu, _SERIES, seconds), window.covered(seconds), strict=True)
+    return sum(cover * value / 100.0 for value, cover in pairs if value)
 
 
 def _twice(values: list[float | None]) -> bool:

@@ -32,7 +32,7 @@ _SERIES = "throttled_pct.sw_thermal"
 @rule(
     "sw-thermal",
     limits=Limits,
-    every_s=1.0,
+    every_s=2.0,
     clear_s=20.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal"),
 )
@@ -92,6 +92,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
     short, ordered = thermal.fixes(window, heat)
     if is_laptop:
         ordered = ("laptop: expected under load; raise it, clean its vents, use its performance profile", *ordered[1:])
+    shown = thermal.evidence(window, heat, began_s)
     was = thermal.before(window, gpu, _SERIES, began_s)
     return Finding(
         rule="sw-thermal",
@@ -104,7 +105,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
         cause_text=thermal.cause_text(heat),
         fix_text=short,
         evidence=(
-            *thermal.evidence(window, heat, began_s)[:2],
+            *shown[:2],
             Evidence(
                 name="SW thermal time",
                 value=float(round(duty)),
@@ -113,7 +114,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
                 judged_by=f"≥ {limits.duty_pct:g}% of {limits.window_s / 60:g} min",
                 field=_SERIES,
             ),
-            *thermal.evidence(window, heat, began_s)[2:],
+            *shown[2:],
         ),
         cost=thermal.cost(heat),
         fixes=ordered,

@@ -146,11 +146,7 @@ def evidence(window: Window, heat: Heat, began_s: float | None) -> tuple[Evidenc
 
 def before(window: Window, gpu: Gpu, field: str, began_s: float | None) -> float | None:
     """Mean of the minute before the trouble began."""
-    if began_s is None:
-        return None
-    ages, values = window.ages(began_s + 60.0), window.series(gpu, field, began_s + 60.0)
-    known = [value for age, value in zip(ages, values, strict=True) if value is not None and age >= began_s]
-    return sum(known) / len(known) if known else None
+    return None if began_s is None else window.mean(gpu, field, 60.0, ago_s=began_s)
 
 
 def _whole(value: float | None) -> float | None:
