@@ -14,6 +14,8 @@ __all__ = ["DEFAULT", "SCENARIOS", "DemoSource", "Scenario", "scenario_named", "
 TRACE_START_S = 1_796_126_400.0
 """2026-12-01 12:00 UTC: the wall clock of traces, so that they are the same on every day."""
 LONGEST_NAP_S = 1.0
+LONGEST_LEAP_S = 120.0
+"""After a longer suspension the story goes on where it was."""
 SUSPENDED_S = 5.0
 """A pause this much longer than asked for means that the machine or the program was stopped."""
 
@@ -82,6 +84,7 @@ class DemoSource:
         interval_s = self.interval_s
         samples = int(self._backlog_s / interval_s + 1e-9)
         past_s = samples * interval_s
+        began = monotonic()
         story = Story(
             self._scenario,
             seed=self._seed,
@@ -95,14 +98,16 @@ class DemoSource:
                 return
             story.advance(interval_s)
             yield story.world.snapshot(interval_s)
-        yield from self._live(story)
+        yield from self._live(story, began)
 
-    def _live(self, story: Story) -> Iterator[Snapshot]:
-        due = monotonic()
-        while (waited := self._wait(due)) is not None:
-            due += waited
-            story.advance(min(waited, 60.0))
-            story.world.epoch_s = self._now() - story.world.now_s
+    def _live(self, story: Story, since: float) -> Iterator[Snapshot]:
+        """Pace from ``since`` on; whoever took long over the backlog gets what was missed without waiting."""
+        world = story.world
+        while (waited := self._wait(since)) is not None:
+            since += waited
+            story.advance(min(waited, LONGEST_LEAP_S))
+            if abs(self._now() - world.epoch_s - world.now_s) > SUSPENDED_S:
+                world.epoch_s = self._now() - world.now_s
             yield story.world.snapshot(waited)
 
     def _wait(self, since: float) -> float | None:

@@ -85,8 +85,11 @@ class Story:
         self.world = World(machine, scenario.jobs, seed=seed, start_s=start_s, epoch_s=epoch_s, window_s=window_s)
         if scenario.prepare is not None:
             scenario.prepare(self.world)
-        self._is_on = False
         self.world.begin()
+        self._is_on = scenario.is_troubled(self.world.now_s)
+        if self._is_on:
+            scenario.turn(self.world, is_on=True)
+        self.world.settle()
         self.advance(start_s - self.world.now_s)
         self.world.snapshot(None)
 

@@ -64,11 +64,14 @@ class World:
         self._write_rates: dict[int, float] = {}
 
     def begin(self) -> None:
-        """Start the jobs and warm up; the story may have changed cards and disk before."""
+        """Start the jobs; the story may have changed cards and disk before."""
         for spec in self.specs:
             job = Job(spec, self.cards, self.disk, self.rng, self.now_s)
             self.jobs.append(job)
             self._censuses.append(Census(job, self.machine.cores, self._shm_total))
+
+    def settle(self) -> None:
+        """Start with cards as warm as their jobs keep them."""
         for card in self.cards:
             busy = sum(part.share for part in card.slices if part.holders)
             card.settle(0.975 * busy, 0.01 * busy)
