@@ -134,9 +134,14 @@ def frames(
         yield Frame(
             window=window,
             headline=headline,
-            info=SourceInfo(kind=source.kind, name=snapshot.host.name or source.name),
+            info=SourceInfo(kind=source.kind, name=_name(source, snapshot)),
             alerts=alerts,
             abstained=abstained,
             sample_ms=1000.0 * (time.thread_time() - began_s),
         )
         began_s = time.thread_time()
+
+
+def _name(source: Source, snapshot: Snapshot) -> str:
+    """A machine by its own name; a scenario or recording by the source's."""
+    return snapshot.host.name or source.name if source.kind == "live" else source.name
