@@ -19,6 +19,7 @@ from gpumon.sources.demo import DEFAULT, SCENARIOS, DemoSource, simulate
 from gpumon.sources.simulator.chips import H100, RTX_4090
 from gpumon.sources.simulator.heat import Heat, clock_for, relative_power
 from gpumon.sources.simulator.loader import Disk, Loader
+from gpumon.sources.simulator.scenarios import Story
 from gpumon.sources.simulator.troubles import STARVED_PREP_S
 
 GIB = 1 << 30
@@ -475,6 +476,17 @@ def test_mig_instances_follow_their_parent(backlogs: dict[str, list[Snapshot]]) 
     assert busy[2] == 0
     assert instances[2].memory_used_bytes is not None
     assert instances[2].memory_used_bytes > 7 * GIB
+
+
+@pytest.mark.parametrize("name", ["mig", "idle", "lost-gpu"])
+def test_nothing_piles_up(name: str) -> None:
+    """A demo left open keeps no more of the past after half an hour than after a minute."""
+    story = Story(SCENARIOS[name])
+    for _ in range(180):
+        story.advance(10.0)
+        story.world.snapshot(10.0)
+    activities = [part.activity for card in story.world.cards if not card.is_lost for part in card.slices]
+    assert max(len(activity._gaps) + len(activity._segments) for activity in activities) < 100
 
 
 def test_number_of_gpus_can_be_chosen() -> None:

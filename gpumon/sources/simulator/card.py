@@ -109,6 +109,8 @@ class Card:
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Live through [begin, end)."""
+        if self.is_lost:
+            return
         seconds = end_s - begin_s
         compute = spin = 0.0
         for part in self.slices:
@@ -116,8 +118,6 @@ class Card:
             activity.consume(begin_s, end_s)
             compute += part.share * activity.last_compute_s
             spin += part.share * activity.last_spin_s
-        if self.is_lost:
-            return
         self._govern(compute / seconds, spin / seconds, seconds)
         self.heat.advance(self.power_w, seconds)
         self.true_energy_j += self.power_w * seconds
@@ -215,10 +215,10 @@ class Card:
             )
         values = self._values(seconds)
         whole = self.slices[0]
+        rings = [part.activity.take_windows(now_s) for part in self.slices]
         if not self.has_mig:
-            windows = whole.activity.take_windows(now_s)
             values["utilization_pct"] = whole.activity.utilization_pct
-            values["utilization_samples_pct"] = windows
+            values["utilization_samples_pct"] = rings[0]
         if seconds is not None:
             values["pcie_rx_bytes_per_s"] = round(copied_bytes / seconds + 2e6, -3)
             values["pcie_tx_bytes_per_s"] = round(copied_bytes / seconds * 0.02 + 1e6, -3)

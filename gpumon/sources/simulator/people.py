@@ -86,12 +86,10 @@ class Census:
         job, loader = self._job, rank.loader
         if loader is None:
             return []
-        seconds = end_s - begin_s
-        found = []
+        seconds, found = end_s - begin_s, []
         size, missed = loader.batch_bytes, loader.disk.missed_share()
         resident = job.spec.worker_rss_bytes
-        private = int(resident * 0.9)
-        random = job.rng.random
+        private, random = int(resident * 0.9), job.rng.random
         for number, pid in enumerate(rank.worker_pids):
             facts = self._facts.get(pid) or self._worker_facts(rank, pid)
             self.resident_bytes += private
