@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gpumon.errors import UsageError
-from gpumon.model import Gpu, Process, Snapshot
+from gpumon.model import Gpu, Host, Process, Snapshot
 from gpumon.sources.demo import DEFAULT, SCENARIOS, DemoSource, simulate
 from gpumon.sources.simulator.chips import H100, RTX_4090
 from gpumon.sources.simulator.heat import Heat, clock_for, relative_power
@@ -60,7 +60,7 @@ def _workers(snapshot: Snapshot) -> list[Process]:
     return [process for process in snapshot.processes if process.role == "dataloader-worker"]
 
 
-def _numbers(record: Gpu | Process, own: dict[str, tuple[float, float]] | None = None) -> list[str]:
+def _numbers(record: Gpu | Host | Process, own: dict[str, tuple[float, float]] | None = None) -> list[str]:
     """Names of the fields whose number is out of its bounds."""
     wrong = []
     for name in record.__struct_fields__:
