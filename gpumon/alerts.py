@@ -214,8 +214,11 @@ class AlertFold:
     def _is_frozen(
         self, key: Key, subject: Subject | None, silent: set[tuple[str, str | None]], window: Window
     ) -> bool:
-        """Without a sample the clock of an alert stands still."""
+        """Without a sample the clock of an alert stands still, and while its job pauses (evaluation, checkpoint)."""
         if (key[0], key[1]) in silent or (key[0], None) in silent:
+            return True
+        job = next((job for job in window.jobs if key[1] == job.id or key[1] in job.gpu_uuids), None)
+        if job is not None and job.phase == "pause":
             return True
         uuids = _uuids(subject, window) if subject else {key[1]}
         limit = stale_after_s(window.interval_s)

@@ -64,37 +64,33 @@ class HeadlineFold:
         starting = [job for job in window.jobs if job.phase == "start"]
         if starting and len(starting) == len(window.jobs):
             return "starting", Headline(
-                state="starting", text=_starting(starting[0], window), detail=self._watched(window)
+                state="starting", text=_starting(starting[0], window), detail=self._detail(window, alerts)
             )
         if self._recovered is not None:
             return "recovered", Headline(
-                state="healthy", text=_recovered(self._recovered[1], window), detail=self._watched(window)
+                state="healthy", text=_recovered(self._recovered[1], window), detail=self._detail(window, alerts)
             )
         if top is not None and top.finding.rule == "data-starved" and top.finding.cost:
             share = top.finding.cost.lost_pct or 0.0
             text = f"waits for data {share:.0f}% in the first epoch; judged when the cache is warm"
-            return "training", Headline(state="training", text=text, alert=top, detail=self._watched(window))
+            return "training", Headline(state="training", text=text, alert=top, detail=self._detail(window, alerts))
         return "healthy", self._healthy(window, alerts)
 
     def _healthy(self, window: Window, alerts: tuple[Alert, ...]) -> Headline:
         jobs = tuple(job.id for job in window.jobs)
         if self._quiet is None or window.elapsed_s - self._quiet[0] >= _REFRESH_S or jobs != self._quiet_jobs:
-            self._quiet = (window.elapsed_s, *self._quiet_texts(window, alerts))
+            self._quiet = (window.elapsed_s, _busy(window), self._detail(window, alerts))
             self._quiet_jobs = jobs
         state: HeadlineState = "empty" if self._quiet[1] in {NO_JOB, HOST_PIDS} else "healthy"
         return Headline(state=state, text=self._quiet[1], detail=self._quiet[2])
 
-    def _quiet_texts(self, window: Window, alerts: tuple[Alert, ...]) -> tuple[str, str]:
+    def _detail(self, window: Window, alerts: tuple[Alert, ...]) -> str:
         past = next((alert for alert in alerts if alert.state == "resolved" and RANK[alert.finding.severity]), None)
-        detail = self._watched(window)
-        if past is not None and past.cleared_s is not None:
-            lasted = units.duration(past.cleared_s - past.since_s)
-            began = units.clock(past.since_s, "%H:%M")
-            detail = f"last alert {began} {past.finding.rule}, recovered after {lasted}{self._energy()}{_run(window)}"
-        return _busy(window), detail
-
-    def _watched(self, window: Window) -> str:
-        return f"no alert in {units.duration(window.elapsed_s)}{self._energy()}"
+        if past is None or past.cleared_s is None:
+            return f"no alert in {units.duration(window.elapsed_s)}{self._energy()}"
+        lasted = units.duration(past.cleared_s - past.since_s)
+        began = units.clock(past.since_s, "%H:%M")
+        return f"last alert {began} {past.finding.rule}, recovered after {lasted}{self._energy()}{_run(window)}"
 
     def _energy(self) -> str:
         if self._energy_j is None:

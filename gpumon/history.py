@@ -9,6 +9,7 @@ from statistics import median
 
 from gpumon.model import Gpu, Job, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
+from gpumon.signals import busy_pct
 from gpumon.window import (
     BUDGET_FIELDS,
     GPU_FIELDS,
@@ -136,13 +137,13 @@ class History:
     ) -> list[float]:
         values = _row(self._gpu_values(gpu))
         ring = gpu.utilization_samples_pct
-        if ring:
-            # The mean of all windows since the last sample; the single value is only one of them.
-            values[self._utilization] = sum(ring) / len(ring)
-            if interval_s:
-                self._rates[gpu.uuid] = len(ring) / interval_s
-        elif gpu.utilization_pct is not None:
-            ring = (gpu.utilization_pct,) * max(1, round(self._rates.get(gpu.uuid, 0.0) * (interval_s or 0.0)))
+        # The mean of all windows since the last sample; the single value is only one of them.
+        busy = busy_pct(gpu)
+        if ring and interval_s:
+            self._rates[gpu.uuid] = len(ring) / interval_s
+        elif busy is not None and not ring:
+            ring = (busy,) * max(1, round(self._rates.get(gpu.uuid, 0.0) * (interval_s or 0.0)))
+        values[self._utilization] = _NAN if busy is None else busy
         slots = self._store.rings.setdefault(gpu.uuid, [None] * self._process_slots)
         slots[row % len(slots)] = (row, ring)
         values += [_limiter(gpu, name) for name in LIMITERS]
