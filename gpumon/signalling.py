@@ -46,7 +46,7 @@ class Target:
             self.close()
             raise
 
-    def __enter__(self) -> Target:
+    def __enter__(self) -> Target:  # noqa: PYI034 - typing.Self needs Python 3.11
         """Use the target in a ``with`` block."""
         return self
 

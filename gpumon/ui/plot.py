@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import plotext
 
-from gpumon.rings import How
 from gpumon.ui.row import Row
 
 Canvas = tuple[str, ...]

@@ -137,12 +137,31 @@ def write_png(lines: Sequence[Sequence[Cell]], path: Path, theme: tuple[RGB, RGB
             elif cell.text == "─":
                 middle = top + height // 2
                 draw.rectangle((left, middle, left + width - 1, middle + scale - 1), fill=ink)
+            elif is_braille(cell.text):
+                for dot_x, dot_y in braille_dots(cell.text):
+                    x0, y0 = left + round((dot_x + 0.5) * width / 2), top + round((dot_y + 0.5) * height / 4)
+                    draw.rectangle((x0 - scale, y0 - scale, x0 + scale, y0 + scale), fill=ink)
             elif cell.text == "■":
                 draw.rectangle((left + 1, top + 6 * scale, left + width - 2, top + 14 * scale), fill=ink)
             elif cell.text.strip():
                 font = _font_with(cell.text, fonts[cell.is_bold])
                 draw.text((left, top + height * 0.78), cell.text, font=font, fill=ink, anchor="ls")
     image.save(path, optimize=True)
+
+
+_BRAILLE_BITS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
+"""Column and row of each of the eight dots."""
+
+
+def is_braille(character: str) -> bool:
+    """A pattern of dots, which many fonts lack."""
+    return len(character) == 1 and 0x2800 <= ord(character) <= 0x28FF
+
+
+def braille_dots(character: str) -> list[tuple[int, int]]:
+    """Column (0, 1) and row (0 to 3) of the dots that are set."""
+    bits = ord(character) - 0x2800
+    return [place for number, place in enumerate(_BRAILLE_BITS) if bits >> number & 1]
 
 
 def _font_files(*, is_bold: bool) -> list[str]:
@@ -179,6 +198,7 @@ def write_svg(lines: Sequence[Sequence[Cell]], path: Path, theme: tuple[RGB, RGB
 def _svg_fills(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str]:
     """Rectangles of backgrounds and block characters, neighbours of one kind joined."""
     boxes: list[tuple[int, float, float, str]] = []
+    dots: list[str] = []
     for x, cell in enumerate(line):
         ink, ground = _colors(cell, theme)
         if ground != theme[1]:
@@ -190,6 +210,13 @@ def _svg_fills(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str
             boxes.append((x, 1.0 - level, level, _hex(ink)))
         elif cell.text == "─":
             boxes.append((x, 0.5, 0.05, _hex(ink)))
+        elif is_braille(cell.text):
+            found = braille_dots(cell.text)
+            dots += [
+                f'<circle cx="{(x + 0.25 + dot_x / 2) * CELL_WIDTH:.2f}" '
+                f'cy="{(y + 0.125 + dot_y / 4) * CELL_HEIGHT:.2f}" r="1.4" fill="{_hex(ink)}"/>'
+                for dot_x, dot_y in found
+            ]
     joined: list[list[Any]] = []
     for kind in dict.fromkeys(box[1:] for box in boxes):
         for x in (box[0] for box in boxes if box[1:] == kind):
@@ -201,7 +228,7 @@ def _svg_fills(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str
         f'<rect x="{first * CELL_WIDTH}" y="{(y + top) * CELL_HEIGHT:.2f}" width="{(end - first) * CELL_WIDTH}" '
         f'height="{size * CELL_HEIGHT:.2f}" fill="{fill}" shape-rendering="crispEdges"/>'
         for first, end, (top, size, fill) in joined
-    ]
+    ] + dots
 
 
 def _svg_texts(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str]:
@@ -221,7 +248,7 @@ def _svg_texts(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str
         run.clear()
 
     for x, cell in enumerate(line):
-        if not cell.text.strip() or cell.text in SHADE or cell.text in EIGHTHS or cell.text == "─":
+        if not cell.text.strip() or cell.text in SHADE or cell.text in EIGHTHS or cell.text == "─" or is_braille(cell.text):
             continue
         now = (_hex(_colors(cell, theme)[0]), cell.is_bold)
         if now != style:

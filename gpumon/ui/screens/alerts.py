@@ -21,7 +21,7 @@ from gpumon.ui.panels.line import clip, left, right
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.screens.chrome import Key, footer_row, rule_row, title_row
 from gpumon.ui.screens.evidence import evidence_rows
-from gpumon.ui.view import Part, ViewState
+from gpumon.ui.view import Part, ViewState, alert_key
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
@@ -47,26 +47,33 @@ def counts(frame: Frame) -> str:
 
 def log_rows(frame: Frame, chosen: int, width: int, height: int) -> list[Row]:
     """Column heads and as many alerts as fit, the selected one among them."""
-    rule_width = 15 if width < 100 else 22
+    rule_width = rule_width_for(width)
     head = f"   {'SINCE':<5}  {'LASTED':>6}  {'WHERE':<7}{'RULE':<{rule_width}}WHAT"
     first = max(0, min(chosen - (height - 1) // 2, len(frame.alerts) - (height - 1)))
     rows: list[Row] = [((head, "muted"),)]
     now_s = frame.window.last.time_s
     for number, alert in list(enumerate(frame.alerts))[first : first + height - 1]:
-        rows.append(_log_row(alert, now_s, rule_width, width, is_chosen=number == chosen))
+        whom = where(alert, frame.window.last.gpus)
+        rows.append(_log_row(alert, whom, now_s, width, is_chosen=number == chosen))
     return rows
 
 
-def _log_row(alert: Alert, now_s: float, rule_width: int, width: int, *, is_chosen: bool) -> Row:
+def rule_width_for(width: int) -> int:
+    """Cells of the column with the rule's name."""
+    return 15 if width < 100 else 22
+
+
+def _log_row(alert: Alert, whom: str, now_s: float, width: int, *, is_chosen: bool) -> Row:
+    rule_width = rule_width_for(width)
     glyph, style = mark_of(alert)
     is_loud = alert.is_firing() and alert.muted_until_s is None
     plain = "bold" if is_chosen else "" if is_loud else "muted"
     since = units.clock(alert.since_s, "%H:%M" if now_s - alert.since_s < 72_000 else "%d. %H")
-    text = f"{left(since, 6)} {right(lasted(alert, now_s), 6)}  {left(where(alert), 7)}"
+    text = f"{left(since, 6)} {right(lasted(alert, now_s), 6)}  {left(whom, 7)}"
     rule = left(clip(alert.finding.rule, rule_width - 1), rule_width)
     return (
         ("›" if is_chosen else " ", "accent"), (glyph, style), (" ", ""), (text, plain), (rule, plain),
-        (clip(what(alert), max(0, width - 20 - rule_width - 5)), plain),
+        (clip(what(alert, whom), max(0, width - 20 - rule_width - 5)), plain),
     )  # fmt: skip
 
 
@@ -76,12 +83,11 @@ def lasted(alert: Alert, now_s: float) -> str:
     return units.duration(max(0.0, end_s - alert.since_s))
 
 
-def what(alert: Alert) -> str:
+def what(alert: Alert, whom: str) -> str:
     """The sentence without whom it is about, and what became of it."""
-    finding = alert.finding
-    sentence = finding.summary.removeprefix(f"{where(alert)} ")
+    sentence = alert.finding.summary.removeprefix(f"{whom} ")
     if alert.is_firing() and alert.muted_until_s is not None:
-        return f"muted until {until(alert)}; {sentence}"
+        return f"muted{until(alert)}; {sentence}"
     if not alert.is_firing():
         return f"recovered; {sentence}"
     if alert.suppressed_by is not None:
@@ -90,21 +96,23 @@ def what(alert: Alert) -> str:
 
 
 def until(alert: Alert) -> str:
-    """``15:05``, or ``it recovers`` for mutes without an hour."""
+    """`` until 15:05``; nothing for mutes that end with the trouble or the run."""
     end_s = alert.muted_until_s or 0.0
-    return units.clock(end_s, "%H:%M") if end_s - alert.since_s < 30 * 86_400 else "it recovers"
+    return f" until {units.clock(end_s, '%H:%M')}" if end_s - alert.since_s < 30 * 86_400 else ""
 
 
 def diagnosis_rows(frame: Frame, alert: Alert, drawn: Charts, width: int) -> list[Row]:
     """Everything about one alert, from its sentence to what could not be read."""
     finding = alert.finding
+    whom = where(alert, frame.window.last.gpus)
     head: list[Piece] = [
         (finding.rule, "bold"),
-        (f" {where(alert)} · {finding.severity} · {finding.confidence}", "muted"),
+        (f" {whom} · {finding.severity} · {finding.confidence}", "muted"),
     ]
     rows: list[Row] = [rule_row(head, width, [(f"gpumon explain {finding.rule}", "muted")])]
     sentence = finding.summary if finding.cause_text is None else f"{finding.summary}: {finding.cause_text}"
     rows += _wrapped(" ", sentence, width)
+    rows += _wrapped(" ", documentation(finding.rule).partition("\n")[0], width)
     rows += evidence_rows(frame, alert, drawn, width)
     cost = cost_text(alert, frame.window)
     if cost is not None:
@@ -143,13 +151,17 @@ def abstained_rows(frame: Frame, width: int) -> list[Row]:
     return rows
 
 
+def documentation(rule_id: str) -> str:
+    """The docstring of a rule."""
+    return next((rule.doc for rule in RULES if rule.id == rule_id), "This rule has no documentation here.")
+
+
 def explanation_rows(rule_id: str, width: int) -> list[Row]:
     """The rule's own documentation, as ``gpumon explain`` prints it."""
-    doc = next((rule.doc for rule in RULES if rule.id == rule_id), "This rule has no documentation here.")
     rows: list[Row] = [rule_row([(f"gpumon explain {rule_id}", "bold")], width)]
-    for paragraph in doc.split("\n\n"):
+    for paragraph in documentation(rule_id).split("\n\n"):
         lines = paragraph.splitlines()
-        if len(lines) > 1 and set(lines[1]) <= {"-", "="} or (lines and lines[0].rstrip(":") in HEADINGS):
+        if (len(lines) > 1 and set(lines[1]) <= {"-", "="}) or (lines and lines[0].rstrip(":") in HEADINGS):
             rows.append(((f" {lines[0].rstrip(':')}", "bold"),))
             lines = lines[2 if len(lines) > 1 and set(lines[1]) <= {"-", "="} else 1 :]
         if lines:
@@ -215,8 +227,8 @@ class AlertsScreen(BoardScreen[None]):
 
     def _with_alerts(self, frame: Frame, chosen: int, width: int, room: int) -> list[Row]:
         alert = frame.alerts[chosen]
-        if self._shown != alert.finding.rule + where(alert):
-            self._shown, self._offset = alert.finding.rule + where(alert), 0
+        if self._shown != alert_key(alert):
+            self._shown, self._offset = alert_key(alert), 0
         log_height = min(len(frame.alerts) + 1, max(2, room // LOG_SHARE))
         head: list[Piece] = [("LOG ", "bold"), (counts(frame), "muted")]
         rows = [rule_row(head, width, [("firing first", "muted")]), *log_rows(frame, chosen, width, log_height)]
@@ -226,7 +238,11 @@ class AlertsScreen(BoardScreen[None]):
             told = diagnosis_rows(frame, alert, self._charts, width)
         left_over = max(0, room - len(rows))
         if not self._is_explaining and left_over - len(told) >= EXPLAINED_FROM_ROWS:
-            told += [(), *explanation_rows(alert.finding.rule, width)]
+            told += [
+                (),
+                *explanation_rows(alert.finding.rule, width)[:1],
+                *explanation_rows(alert.finding.rule, width)[3:],
+            ]
         self._offset = max(0, min(self._offset, len(told) - left_over))
         shown = told[self._offset : self._offset + left_over]
         if len(told) > self._offset + left_over and shown:

@@ -30,7 +30,7 @@ def title_row(frame: Frame, view: ViewState, where: Sequence[str], width: int, c
     start: list[Piece] = [(" gpumon", "bold")]
     if frame.info.kind != "live":
         start += [(" ", ""), (f" {frame.info.kind.upper()} ", "bold reverse accent")]
-    start.append((f" {frame.info.name} › ", "muted"))
+    start.append((f" {frame.window.last.host.name or frame.info.name} › ", "muted"))
     shown = list(where)
     while len(shown) > 1 and width_of(start) + len(" · ".join(shown)) + width_of(end) + 1 > width:
         shown.pop()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.model import Alert, Gpu
+from gpumon.signals import busy_pct, label
 from gpumon.ui import selection
 from gpumon.ui.board import BoardScreen
 from gpumon.ui.palette import muted
 from gpumon.ui.panels.charts import Charts
-from gpumon.ui.panels.line import width_of
 from gpumon.ui.panels.headline import headline_rows, small_rows
+from gpumon.ui.panels.line import width_of
 from gpumon.ui.panels.state import is_stale
 from gpumon.ui.panels.title import model
 from gpumon.ui.row import Piece, Row
@@ -67,7 +68,7 @@ class Page:
         gpus = frame.window.last.gpus
         self.frame, self.view, self.width = frame, view, width
         self.gpu, self.card = gpu, facts.parent_of(gpu, gpus)
-        self.name = facts.name_of(gpu, gpus)
+        self.name = f"GPU {label(gpu, gpus)}"
         self.columns = charts.columns_for(width)
         self.is_overlaid = width >= OVERLAY_FROM_WIDTH and view.has_color and view.is_overlaid
         self.is_old = view.is_stale or is_stale(gpu, frame.window.interval_s)
@@ -128,6 +129,8 @@ class Page:
     def title(self) -> Row:
         """Which GPU this is, and the time axis."""
         where = [self.name]
+        if self.gpu.is_lost:
+            where.append("lost")
         where += [self.gpu.mig_profile or model(self.gpu.name), self.gpu.uuid[:12] + "…"]
         if self.card.pci_bus_id is not None:
             where.append(self.card.pci_bus_id.removeprefix("0000").lower())
@@ -229,6 +232,9 @@ class Page:
         running = facts.processes_on(self.gpu, last)
         if not running:
             text = "no process on this GPU"
+            instances = sum(gpu.mig_parent_uuid == self.gpu.uuid for gpu in last.gpus)
+            if instances:
+                text = f"{instances} MIG instances carry the work: n"
             if last.host.sees_host_pids is False:
                 text = "PIDs belong to the host: run the container with --pid=host to see processes"
             return [((f" {text}", "muted"),)]
@@ -247,7 +253,7 @@ class Page:
         """The values alone, where there is no room for a chart."""
         card, gpu = self.card, self.gpu
         values = [
-            units.value("_pct", gpu.utilization_pct), units.value("_c", card.temperature_c),
+            units.value("_pct", busy_pct(gpu)), units.value("_c", card.temperature_c),
             units.value("_mhz", card.sm_clock_mhz), units.value("_w", card.power_w),
             units.value("_bytes", gpu.memory_used_bytes),
         ]  # fmt: skip

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.model import Alert, Gpu
 from gpumon.rings import How
+from gpumon.signals import busy_pct, limiter_pct, temperature_limit_c
 from gpumon.ui import plot
 from gpumon.ui.glyphs import MARKS
 from gpumon.ui.panels import chart
+from gpumon.ui.panels.chart import Chart
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.line import merged, width_of
 from gpumon.ui.row import Piece, Row
@@ -70,11 +72,10 @@ def row_of(part: Cells, canvas: Canvas) -> Row:
     """One row of the screen: label, chart with its cross-hair, value."""
     name, name_style = part.label
     text, style = part.value
-    right = f"   {text}" if len(text) <= VALUES - 4 else f" {text}"
     return (
         (name.rjust(GUTTER - 1)[: GUTTER - 1] + " ", name_style),
         *with_crosshair(part.cells, canvas.at, canvas.view),
-        (right[:VALUES].ljust(VALUES), style),
+        (f" {text}"[:VALUES].ljust(VALUES), style),
     )
 
 
@@ -98,8 +99,7 @@ def with_crosshair(cells: Sequence[Piece], column: int | None, view: ViewState) 
 
 def budget_rows(canvas: Canvas, height: int) -> list[Cells]:
     """The time budget over time, 0 to 100 %, and the utilization of now beside it."""
-    now = canvas.gpu.utilization_pct
-    util = canvas.value(canvas.gpu.uuid, "utilization_pct", now)
+    util = canvas.value(canvas.gpu.uuid, "utilization_pct", busy_pct(canvas.gpu))
     rows = []
     for y, cells in enumerate(canvas.charts.timeline(canvas.gpu.uuid, canvas.columns, height)):
         label = "100%" if y == 0 else "0" if y == height - 1 else ""
@@ -124,7 +124,7 @@ class Line(NamedTuple):
 def temperature_line(canvas: Canvas) -> Line:
     """40–100 °C; from 0 where it was cooler, to 110 where the limit asks for it."""
     low, high = TEMPERATURE_BASE
-    limit = canvas.card.temperature_max_c or canvas.card.temperature_slowdown_c
+    limit = temperature_limit_c(canvas.card)
     least = _least(canvas.series(canvas.card.uuid, "temperature_c", "min"))
     return Line(
         "temperature_c", low if least is None or least >= low else 0.0,
@@ -225,7 +225,7 @@ def _value_now(gpu: Gpu, field: str) -> float | None:
     values = {
         "temperature_c": gpu.temperature_c,
         "sm_clock_mhz": gpu.sm_clock_mhz,
-        "utilization_pct": gpu.utilization_pct,
+        "utilization_pct": busy_pct(gpu),
     }
     return values[field]
 
@@ -258,12 +258,10 @@ def limited_now(window: Window, gpu: Gpu, limiters: Sequence[str]) -> str:
     """Share of the last interval in which a limiter was active; ``on`` or ``off`` where only its bit is known."""
     if gpu.is_lost:
         return units.MISSING
-    if window.is_counted(gpu):
-        known = [share for one in limiters if (share := (gpu.throttled_pct or {}).get(one)) is not None]
+    known = [share for one in limiters if (share := limiter_pct(gpu, one)) is not None]
+    if not known or window.is_counted(gpu):
         return units.value("_pct", max(known, default=None))
-    if gpu.clocks_event_reasons is None:
-        return units.MISSING
-    return "on" if set(limiters) & set(gpu.clocks_event_reasons) else "off"
+    return "on" if max(known) > 0.0 else "off"
 
 
 def _greatest(series: Sequence[Sequence[float | None]]) -> list[float | None]:
@@ -288,7 +286,8 @@ def power_rows(canvas: Canvas, height: int) -> list[Cells]:
     top = limit or _most(series) or 1.0
     value = canvas.value(card.uuid, "power_w", card.power_w)
     text = f"{units.number(value)}/{limit:.0f}W" if limit else f"{units.number(value)} W"
-    return _area(canvas, card.uuid, ("power_w", "mean"), (0.0, top), "power", height, ("power", text))
+    drawn = canvas.charts.spark(card.uuid, "power_w", canvas.columns, (0.0, top), "power", height=height)
+    return _beside(drawn, "power", text)
 
 
 def memory_rows(canvas: Canvas, height: int) -> list[Cells]:
@@ -298,20 +297,18 @@ def memory_rows(canvas: Canvas, height: int) -> list[Cells]:
     top = gpu.memory_total_bytes or _most(canvas.charts.values(uuid, "memory_used_bytes", canvas.columns, "max")) or 1
     value = canvas.value(uuid, "memory_used_bytes", gpu.memory_used_bytes, "max")
     used, total = units.memory(value), units.memory(gpu.memory_total_bytes)
-    text = f"{used}/{total}G" if len(used) + len(total) <= VALUES - 3 else f"{used} G"
-    return _area(canvas, uuid, ("memory_used_bytes", "max"), (0.0, float(top)), "memory", height, ("memory", text))
+    is_long = gpu.memory_total_bytes is None or len(used) + len(total) > VALUES - 3
+    text = f"{used} G" if is_long else f"{used}/{total}G"
+    scale = (0.0, float(top))
+    drawn = canvas.charts.spark(uuid, "memory_used_bytes", canvas.columns, scale, "memory", how="max", height=height)
+    return _beside(drawn, "memory", text)
 
 
-def _area(
-    canvas: Canvas, uuid: str, series: tuple[str, How], scale: tuple[float, float], role: str, height: int,
-    words: tuple[str, str],
-) -> list[Cells]:  # fmt: skip
-    field, how = series
-    label, text = words
-    drawn = canvas.charts.spark(uuid, field, canvas.columns, scale, role, how=how, height=height)
+def _beside(charted: Chart, label: str, text: str) -> list[Cells]:
+    """A filled chart with its name and its value on the first row."""
     return [
         Cells((label, "muted") if y == 0 else ("", ""), cells, (text, "") if y == 0 else ("", ""))
-        for y, cells in enumerate(drawn)
+        for y, cells in enumerate(charted)
     ]
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.model import Gpu, Job, Process, Snapshot
+from gpumon.model import Gpu, Process, Snapshot
+from gpumon.signals import workers_of
+from gpumon.ui.panels.jobs import is_busy
 from gpumon.ui.panels.line import clip
 from gpumon.ui.row import Piece, Row
 from gpumon.window import LIMITERS, Window
 
-BUSY_PCT = 50.0
-"""A worker that used at least half a core in the interval is busy."""
 _BINS = 500
-_PAIRED_FROM_WIDTH = 100
+_PAIRED_FROM_WIDTH = 118
 
 
 class Fact(NamedTuple):
@@ -26,22 +26,9 @@ class Fact(NamedTuple):
     is_wrong: bool = False
 
 
-def name_of(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
-    """``GPU 5``; a MIG instance is ``GPU 5.1``."""
-    if gpu.mig_parent_uuid is None:
-        return f"GPU {gpu.index}"
-    parent = next((other for other in gpus if other.uuid == gpu.mig_parent_uuid), None)
-    return f"GPU {units.MISSING if parent is None else parent.index}.{gpu.index}"
-
-
 def parent_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
     """The card whose power, heat and clocks a MIG instance shares; any other GPU itself."""
     return next((other for other in gpus if other.uuid == gpu.mig_parent_uuid), gpu)
-
-
-def heat_limit(gpu: Gpu) -> float | None:
-    """The temperature at which the driver begins to lower the clock."""
-    return gpu.temperature_max_c or gpu.temperature_slowdown_c
 
 
 def throttled_s(window: Window, uuid: str) -> dict[str, float]:
@@ -198,9 +185,8 @@ def process_row(process: Process, gpu: Gpu, window: Window, width: int) -> Row:
 
 def busy_workers(process: Process, window: Window) -> tuple[int, int] | None:
     """How many of its dataloader workers are busy, and how many it has; None without any."""
-    job: Job | None = next((job for job in window.jobs if process.pid in job.trainers), None)
-    pids = set(job.helpers.get(process.pid, ())) if job else set()
-    workers = [other for other in window.last.processes if other.pid in pids and other.role == "dataloader-worker"]
-    if not workers:
+    job = next((job for job in window.jobs if process.pid in job.trainers), None)
+    if job is None:
         return None
-    return sum(1 for worker in workers if (worker.cpu_pct or 0.0) >= BUSY_PCT), len(workers)
+    workers = workers_of(job, process.pid, {other.pid: other for other in window.last.processes})
+    return (sum(map(is_busy, workers)), len(workers)) if workers else None

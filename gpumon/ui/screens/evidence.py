@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.model import Alert, Evidence, Gpu
-
 from gpumon.rings import How
+from gpumon.signals import temperature_limit_c
 from gpumon.ui.panels import scales
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.line import clip, left, right, width_of
@@ -30,37 +30,49 @@ _HOW: dict[str, How] = {"temperature_c": "max", "memory_temperature_c": "max", "
 _JUDGED_LEAST = 18
 
 
+class _Table(NamedTuple):
+    """What every row of the table is made from."""
+
+    frame: Frame
+    alert: Alert
+    drawn: Charts
+    sparks: int
+    """Columns of a spark; 0 where there is no room for them."""
+    width: int
+
+
 def evidence_rows(frame: Frame, alert: Alert, drawn: Charts, width: int) -> list[Row]:
     """One row a number, with a spark where the history knows its series."""
-    evidence = alert.finding.evidence
-    if not evidence:
+    if not alert.finding.evidence:
         return []
     fixed = NAME + 2 * (NUMBER + 1) + 2 + _JUDGED_LEAST
-    count = next((count for count in _SPARKS if fixed + count <= width), 0)
-    if count:
-        end_s = frame.window.last.time_s
-        grid = drawn.grid(count)
-        span = f"{units.clock(grid.end_s - grid.shown * grid.width_s, '%H:%M')} – {units.clock(min(end_s, grid.end_s), '%H:%M')}"
-    else:
-        span = ""
+    sparks = next((count for count in _SPARKS if fixed + count <= width), 0)
+    table = _Table(frame, alert, drawn, sparks, width)
     head: Row = (
-        (left(" evidence", NAME), "muted"), (left(span, count), "muted"), (right("NOW", NUMBER + 1), "muted"),
+        (left(" evidence", NAME), "muted"), (left(_span(table), sparks), "muted"), (right("NOW", NUMBER + 1), "muted"),
         (right("WAS", NUMBER + 1), "muted"), ("  JUDGED BY", "muted"),
     )  # fmt: skip
-    return [head, *(_row(frame, alert, one, drawn, count, width) for one in evidence)]
+    return [head, *(_row(table, one) for one in alert.finding.evidence)]
 
 
-def _row(frame: Frame, alert: Alert, one: Evidence, drawn: Charts, count: int, width: int) -> Row:
+def _span(table: _Table) -> str:
+    """``13:59 – 14:08``: what the sparks cover."""
+    if not table.sparks:
+        return ""
+    grid = table.drawn.grid(table.sparks)
+    end_s = min(table.frame.window.last.time_s, grid.end_s)
+    return f"{units.clock(grid.end_s - grid.shown * grid.width_s, '%H:%M')} – {units.clock(end_s, '%H:%M')}"
+
+
+def _row(table: _Table, one: Evidence) -> Row:
     name = f"  {one.name}" if one.unit in {"", "%"} or one.unit in one.name else f"  {one.name} {_unit(one)}"
     now, was = _amount(one.value, one), _amount(one.was, one)
-    spark = _spark(frame, alert, one, drawn, count)
-    # Without a spark the name takes its place; a text that is no number takes that of the numbers.
-    row: list[Piece] = [(left(name, NAME - 1) + " ", ""), *spark] if spark else [(left(name, NAME + count), "")]
-    if len(now) > NUMBER + 1:
-        row = [(left(name, NAME), ""), (clip(now, max(0, width - NAME - 1)), "bold")]
-        return tuple(row)
+    if len(now) > NUMBER + 1:  # a text that is no number takes the place of the numbers
+        return ((left(name, NAME), ""), (clip(now, max(0, table.width - NAME - 1)), "bold"))
+    spark = _spark(table, one)
+    row: list[Piece] = [(left(name, NAME - 1) + " ", ""), *spark] if spark else [(left(name, NAME + table.sparks), "")]
     row += [(right(now, NUMBER + 1), "bold"), (right(was, NUMBER + 1), "muted")]
-    row.append((f"  {clip(one.judged_by or '', max(0, width - width_of(row) - 2))}", "muted"))
+    row.append((f"  {clip(one.judged_by or '', max(0, table.width - width_of(row) - 2))}", "muted"))
     return tuple(row)
 
 
@@ -81,16 +93,17 @@ def _amount(value: float | str | None, one: Evidence) -> str:
     return units.minus(text)
 
 
-def _spark(frame: Frame, alert: Alert, one: Evidence, drawn: Charts, count: int) -> tuple[Piece, ...]:
-    key = None if one.field is None else _series_of(frame, alert, one.field)
-    if count == 0 or key is None or one.field is None:
+def _spark(table: _Table, one: Evidence) -> tuple[Piece, ...]:
+    key = None if one.field is None else _series_of(table.frame, table.alert, one.field)
+    if not table.sparks or key is None or one.field is None:
         return ()
-    gpu = next((gpu for gpu in frame.window.last.gpus if gpu.uuid == key), None)
+    drawn, count = table.drawn, table.sparks
+    gpu = next((gpu for gpu in table.frame.window.last.gpus if gpu.uuid == key), None)
     how = _HOW.get(one.field, "mean")
     if one.field.startswith("throttled_pct."):
         return band_cells(drawn.values(key, one.field, count), count, drawn.look, "harm")
-    limit = scales.temperature_limit_c(gpu) if gpu is not None and one.field == "temperature_c" else None
-    scale = _scale(one.field, gpu) or (0.0, max((value or 0.0 for value in drawn.values(key, one.field, count, how))))
+    limit = temperature_limit_c(gpu) if gpu is not None and one.field == "temperature_c" else None
+    scale = _scale(one.field, gpu) or (0.0, max(value or 0.0 for value in drawn.values(key, one.field, count, how)))
     role = _ROLES.get(one.field, "temperature")
     is_clock = one.field == "sm_clock_mhz"
     return drawn.spark(key, one.field, count, scale, role, how=how, limit=limit, is_clock=is_clock)[0]

@@ -118,7 +118,7 @@ class HelpScreen(BoardScreen[None]):
     ]
     _offset = 0
 
-    def rows(self, frame: Frame, view: ViewState, width: int, height: int) -> Sequence[Row]:
+    def rows(self, frame: Frame, view: ViewState, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the same for every frame
         """The page does not depend on the frame."""
         return help_rows(view, width, height, self._offset)
 

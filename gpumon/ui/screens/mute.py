@@ -39,7 +39,7 @@ class MuteScreen(Dialog):
         self.alert = alert
         self._mutes = mutes
 
-    def body(self, frame: Frame, width: int) -> list[Row]:
+    def body(self, frame: Frame, width: int) -> list[Row]:  # noqa: ARG002 - the alert says it all
         """What falls silent, and what does not."""
         finding = self.alert.finding
         what: Row = ((f" {finding.rule}", "bold"), (f"  {clip(finding.summary, width - len(finding.rule) - 4)}", ""))
