@@ -8,7 +8,7 @@ from statistics import median
 from gpumon.model import Abstention, Cost, Evidence, Finding, Gpu, Job, Subject
 from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
-from gpumon.rules.intake import intake_of
+from gpumon.rules.intake import intake_of, waits_of
 from gpumon.rules.network_storage_bound import network_storage_bound
 from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.rule import Conclusions, rule
@@ -34,7 +34,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _SERIES = "budget.data_pct"
 
 
-@rule("data-starved", limits=Limits, every_s=5.0, clear_s=30.0, suppressed_by=("gpu-lost", "driver-stuck"))
+@rule("data-starved", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck"))
 def data_starved(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for input: the next batch is not ready when the last one is done.
 
@@ -94,7 +94,7 @@ def _finding(window: Window, job: Job, group: Sequence[Gpu], share: float, limit
     processes = {process.pid: process for process in window.last.processes}
     owners = [trainer_of(job, gpu.uuid, processes) for gpu in group]
     trainers = {owner.pid: owner for owner in owners if owner is not None}
-    intake = intake_of(window, job, tuple(trainers.values()), limits.window_s)
+    intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, group, limits.window_s))
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
     if cause is None:
         return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.model import Confidence, Evidence, Host, Job, Process
+from gpumon.model import Confidence, Evidence, Gpu, Host, Job, Process
 from gpumon.signals import is_on_network, mean_of, workers_of
-from gpumon.window import Window
+from gpumon.window import Known, Window
 
 BUSY_PCT = 85.0
 """A worker at this share of a core has nothing left to give."""
@@ -57,19 +58,42 @@ class Cause(NamedTuple):
     """A warm start may cure it: in the first epoch it is information only."""
 
 
-def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], seconds: float) -> Intake:
-    """Read the loaders of some ranks of a job."""
+class Waits(NamedTuple):
+    """How much a group of GPUs waited in each sample of a window."""
+
+    seconds: float
+    weights: list[float]
+
+    def mean(self, window: Window, subject: Known, field: str) -> float | None:
+        """Mean over the time in which they waited; of a young process over what is known of it."""
+        pairs = [
+            (value, weight)
+            for value, weight in zip(window.series(subject, field, self.seconds), self.weights, strict=True)
+            if value is not None
+        ]
+        total = sum(weight for _, weight in pairs)
+        return sum(value * weight for value, weight in pairs) / total if total > 0 else None
+
+
+def waits_of(window: Window, gpus: Sequence[Gpu], seconds: float) -> Waits:
+    """Read from the time budget when these GPUs waited for data."""
+    lost = [window.series(gpu, "budget.data_pct", seconds) for gpu in gpus]
+    return Waits(seconds, [sum(value or 0.0 for value in column) for column in zip(*lost, strict=True)])
+
+
+def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], waits: Waits) -> Intake:
+    """Read the loaders of some ranks of a job while their GPUs waited; an evaluation in between counts for nothing."""
     host = window.last.host
     processes = {process.pid: process for process in window.last.processes}
     workers = [worker for one in trainers for worker in workers_of(job, one.pid, processes)]
     loaders = workers or list(trainers)
-    cpus = [_mean(window, worker, "cpu_pct", seconds) for worker in workers]
+    cpus = [waits.mean(window, worker, "cpu_pct") for worker in workers]
 
-    def loading(field: str) -> float | None:
-        return mean_of(_mean(window, one, field, seconds) for one in loaders)
+    def loading(field: str, of: Sequence[Process]) -> float | None:
+        return mean_of(waits.mean(window, one, field) for one in of)
 
     def of_host(field: str) -> float:
-        return window.mean(host, field, seconds) or 0.0
+        return waits.mean(window, host, field) or 0.0
 
     count = host.cpu_count or 1
     used = of_host("cpu_pct") / 100.0 * count
@@ -79,12 +103,12 @@ def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], seconds: 
         workers=len(workers),
         busy_workers=sum((cpu or 0.0) >= BUSY_PCT for cpu in cpus),
         worker_cpu_pct=mean_of(cpus),
-        disk_wait_pct=loading("disk_wait_pct"),
-        run_delay_pct=loading("run_delay_pct"),
-        quota_pct=mean_of(_mean(window, one, "cpu_throttled_pct", seconds) for one in trainers),
+        disk_wait_pct=loading("disk_wait_pct", loaders),
+        run_delay_pct=loading("run_delay_pct", loaders),
+        quota_pct=loading("cpu_throttled_pct", trainers),
         quota_cores=min((one.cpu_quota_cores for one in trainers if one.cpu_quota_cores), default=None),
-        main_cpu_pct=mean_of(_mean(window, one, "main_thread_cpu_pct", seconds) for one in trainers),
-        read_by_main_bytes_per_s=mean_of(_mean(window, one, "rchar_bytes_per_s", seconds) for one in trainers) or 0.0,
+        main_cpu_pct=loading("main_thread_cpu_pct", trainers),
+        read_by_main_bytes_per_s=loading("rchar_bytes_per_s", trainers) or 0.0,
         network_filesystem=next((one.data_filesystem for one in (*loaders, *trainers) if is_on_network(one)), None),
         cores=_cores(job, trainers, host),
         idle_cores=max(0.0, count - used),
@@ -94,15 +118,6 @@ def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], seconds: 
         net_rx_bytes_per_s=of_host("net_rx_bytes_per_s"),
         host=host,
     )
-
-
-def _mean(window: Window, process: Process, field: str, seconds: float) -> float | None:
-    """Mean over the window, or the newest value of a process that is younger than half of it."""
-    mean = window.mean(process, field, seconds)
-    if mean is not None:
-        return mean
-    known = [value for value in window.series(process, field, seconds) if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _cores(job: Job, trainers: tuple[Process, ...], host: Host) -> int:
