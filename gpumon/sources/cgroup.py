@@ -93,7 +93,7 @@ def _levels(root: str, path: str) -> list[str]:
 
 def _number(path: str) -> int | None:
     words = (read(path) or b"").split(None, 1)
-    return int(words[0]) if words and words[0].lstrip(b"-").isdigit() else None
+    return int(words[0]) if words and words[0].removeprefix(b"-").isdigit() else None
 
 
 class _Group:
@@ -132,7 +132,7 @@ class _Group:
         if self._place.cpu is None:
             for level in _levels(self._unified_root(), self._place.unified or "/.."):
                 words = (read(f"{level}/cpu.max") or b"").split()
-                if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+                if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
                     found = (int(words[0]) / int(words[1]), level)
                     tightest = found if tightest is None else min(tightest, found)
         else:

@@ -49,10 +49,14 @@ class Following:
         self.watches: dict[int, Watch] = {}
         self.gone: dict[int, float] = {}
         """Who ended a moment ago, and when: the driver's list lags."""
+        self.changes = 0
+        """Counts comings and goings, so that a reader sees that its last answer is out of date."""
 
     def follow(self, holders: AbstractSet[int], now: float) -> None:
         """Take up new holders and new descendants, and let go whom no holder leads to."""
-        self.gone = {pid: since for pid, since in self.gone.items() if now - since <= _GONE_S}
+        gone = {pid: since for pid, since in self.gone.items() if now - since <= _GONE_S}
+        self.changes += len(gone) != len(self.gone)
+        self.gone = gone
         if holders != self._holders:
             self._holders = frozenset(holders)
             self._is_settled = False
@@ -119,13 +123,17 @@ class Following:
         watch.keep(stat=place < self._kept_stats, counters=place < self._kept_counters)
         self.gone.pop(pid, None)
         self.watches[pid] = watch
-        self._is_settled = False
+        self._note_change()
         return watch
 
     def _drop(self, pid: int) -> None:
         self.watches.pop(pid).close()
-        self._is_settled = False
+        self._note_change()
         self._tree.forget(pid)
+
+    def _note_change(self) -> None:
+        self.changes += 1
+        self._is_settled = False
 
     def _walk(self, fresh: list[int], now: float) -> None:
         to_walk = dict.fromkeys(fresh, True)

@@ -123,7 +123,8 @@ class MachineReader:
     def _count(self, now: float) -> _Counters:
         cpu = (self._files["stat"].read(keeps=True, size=256) or b"").split(b"\n", 1)[0].split()
         # user nice system idle iowait irq softirq steal; guest time is part of user already.
-        ticks = [int(word) for word in cpu[1:9]] if len(cpu) > 5 else None
+        ticks = [int(word) for word in cpu[1:9] if word.isdigit()] if len(cpu) > 5 else None
+        ticks = ticks if ticks is not None and len(ticks) >= 5 else None
         disks = _disk_counters(self._content("diskstats"), self._disks)
         nics = _net_counters(self._content("self/net/dev"), self._nics)
         return _Counters(
@@ -188,8 +189,14 @@ def _kibibytes(data: bytes, key: bytes) -> int | None:
 
 
 def _load(data: bytes) -> float | None:
-    words = data.split()
-    return float(words[0]) if words else None
+    return _number(data.split(None, 1)[0]) if data.strip() else None
+
+
+def _number(word: bytes) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
 
 
 def _pressure_pct(data: bytes | None, kind: bytes) -> float | None:
@@ -197,7 +204,7 @@ def _pressure_pct(data: bytes | None, kind: bytes) -> float | None:
     for line in (data or b"").splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == kind and words[1].startswith(b"avg10="):
-            return float(words[1][6:])
+            return _number(words[1][6:])
     return None
 
 
@@ -206,7 +213,9 @@ def _disk_counters(data: bytes, disks: frozenset[str]) -> dict[str, tuple[int, i
     found = {}
     for line in data.splitlines():
         words = line.split(None, 14)
-        if len(words) >= 13 and (name := words[2].decode("utf-8", "replace")) in disks:
+        if len(words) < 13 or not (words[5].isdigit() and words[9].isdigit() and words[12].isdigit()):
+            continue
+        if (name := words[2].decode("utf-8", "replace")) in disks:
             found[name] = (int(words[5]) * _SECTOR_BYTES, int(words[9]) * _SECTOR_BYTES, int(words[12]))
     return found
 
@@ -217,7 +226,8 @@ def _net_counters(data: bytes, nics: frozenset[str]) -> list[tuple[int, int]]:
         name, colon, rest = line.partition(b":")
         if colon and name.strip().decode("utf-8", "replace") in nics:
             words = rest.split()
-            found.append((int(words[0]), int(words[8])))
+            if len(words) > 8 and words[0].isdigit() and words[8].isdigit():
+                found.append((int(words[0]), int(words[8])))
     return found
 
 

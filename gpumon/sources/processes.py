@@ -37,7 +37,7 @@ class ProcessReader:
         self._records = Records(proc, sys)
         self._state_holders: frozenset[int] = frozenset()
         self._roles_at: float | None = None
-        self._last: tuple[Mapping[int, GpuUse], tuple[Process, ...]] | None = None
+        self._last: tuple[int, Mapping[int, GpuUse], tuple[Process, ...]] | None = None
 
     def read(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> tuple[Process, ...]:
         """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone."""
@@ -46,13 +46,13 @@ class ProcessReader:
         fresh = self._sample(holders, now, interval_s)
         following.prune()
         is_mapped = self._look_inside(holders, now)
-        if self._last is not None and not fresh and not is_mapped and self._last[0] == holders:
-            return self._last[1]
+        if self._last is not None and not fresh and not is_mapped and self._last[:2] == (following.changes, holders):
+            return self._last[2]
         self._identify(fresh, now)
         self._look_around(now)
         self._watch_states()
         processes = tuple(self._records.build(holders, following.watches, following.gone, now))
-        self._last = (dict(holders), processes)
+        self._last = (following.changes, dict(holders), processes)
         return processes
 
     def resolved(self) -> frozenset[int]:

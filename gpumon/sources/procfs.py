@@ -120,15 +120,19 @@ def parse_stat(data: bytes | None) -> Stat | None:
     fields = data[end + 2 :].split(None, 22)
     if begin < 0 or len(fields) < 22:
         return None
-    return Stat(
-        comm=data[begin + 1 : end],
-        state=fields[0].decode("ascii", "replace"),
-        ppid=int(fields[1]),
-        session_id=int(fields[3]),
-        cpu_ticks=int(fields[11]) + int(fields[12]),
-        started_ticks=int(fields[19]),
-        rss_bytes=int(fields[21]) * PAGE_BYTES,
-    )
+    try:
+        return Stat(
+            comm=data[begin + 1 : end],
+            state=fields[0].decode("ascii", "replace"),
+            ppid=int(fields[1]),
+            session_id=int(fields[3]),
+            cpu_ticks=int(fields[11]) + int(fields[12]),
+            started_ticks=int(fields[19]),
+            rss_bytes=int(fields[21]) * PAGE_BYTES,
+        )
+    except ValueError:
+        # Not the kernel's own /proc (sandboxes write one that looks alike).
+        return None
 
 
 def number_after(data: bytes, key: bytes) -> int | None:
@@ -165,7 +169,7 @@ def parse_io(data: bytes | None) -> Io | None:
 def parse_sched(data: bytes | None) -> Sched | None:
     """Parse /proc/PID/schedstat; None where it cannot be read or the kernel does not count."""
     words = data.split() if data else []
-    if len(words) < 3 or words[2] == b"0":
+    if len(words) < 3 or words[2] == b"0" or not (words[0].isdigit() and words[1].isdigit()):
         return None
     return Sched(int(words[0]), int(words[1]))
 
