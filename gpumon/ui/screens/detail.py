@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import BindingType
 
 from gpumon import units
 from gpumon.model import Alert, Gpu
@@ -21,7 +23,7 @@ from gpumon.ui.screens import detail_charts as charts
 from gpumon.ui.screens import detail_facts as facts
 from gpumon.ui.screens.chrome import Key, footer_row, rule_row, title_row
 from gpumon.ui.screens.detail_charts import Canvas, Cells
-from gpumon.ui.view import ViewState
+from gpumon.ui.view import BLOCKS, ViewState
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
@@ -269,11 +271,21 @@ class Page:
 class DetailScreen(BoardScreen[None]):
     """The selected GPU; drawn only while it is on top."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "back"),
+        ("left", "inspect(1)", "inspect"),
+        ("right", "inspect(-1)", "inspect"),
+        ("shift+left", "inspect_block(1)", "inspect"),
+        ("shift+right", "inspect_block(-1)", "inspect"),
+    ]
+
     def __init__(self) -> None:
         """Its charts are its own: they are forgotten with it."""
         super().__init__()
         self._charts = Charts()
         self._gpu: Gpu | None = None
+        self._shown_columns = 1
+        self._block_columns = 1
 
     def rows(self, frame: Frame, view: ViewState, width: int, height: int) -> Sequence[Row]:
         """The page of the selected GPU; one that is not reported any more keeps its past."""
@@ -285,4 +297,28 @@ class DetailScreen(BoardScreen[None]):
             self._gpu = Gpu(uuid=self._gpu.uuid, index=self._gpu.index, name=self._gpu.name, is_lost=True)
         if self._gpu is None:
             return [((" no GPU to show   ", ""), ("Esc", "accent"), (" back", "muted"))]
-        return Page(frame, view, self._gpu, self._charts, width).rows(height)
+        page = Page(frame, view, self._gpu, self._charts, width)
+        self._shown_columns = self._charts.grid(page.canvas.columns).shown
+        self._block_columns = page.canvas.columns // BLOCKS
+        return page.rows(height)
+
+    def action_inspect(self, columns: int) -> None:
+        """Move the cross-hair; the first press puts it on the newest column."""
+        app = self.board_app
+        at = app.view.crosshair
+        wanted = 0 if at is None else at + columns
+        app.change(crosshair=min(self._shown_columns - 1, max(0, wanted)))
+
+    def action_inspect_block(self, blocks: int) -> None:
+        """Move the cross-hair by one block."""
+        self.action_inspect(blocks * self._block_columns)
+
+    def action_leave(self) -> None:
+        """Esc: end the cross-hair, come back to now, then leave."""
+        app = self.board_app
+        if app.view.crosshair is not None:
+            app.change(crosshair=None)
+        elif app.view.scroll_blocks:
+            app.change(scroll_blocks=0)
+        else:
+            self.app.pop_screen()
