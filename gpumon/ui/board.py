@@ -197,6 +197,7 @@ class Board(Widget):
         self._given: list[Row] = []
         """The rows as the panels made them, to recognise one that has not changed by identity."""
         self._strips: list[Strip | None] = []
+        self._is_narrow: list[bool] = []
         self._width = 0
 
     def show(self, rows: Sequence[Row], width: int, height: int) -> None:
@@ -214,7 +215,8 @@ class Board(Widget):
             self._given[y] = given
             new = fit(ascii_row(given) if self.brush.is_ascii else given, width)
             old, self.rows[y], self._strips[y] = self.rows[y], new, None
-            if is_single_width(old) and is_single_width(new):
+            was_narrow, self._is_narrow[y] = self._is_narrow[y], is_single_width(new)
+            if was_narrow and self._is_narrow[y]:
                 spans += changed_spans(y, old, new)
             else:
                 wide.append(y)
@@ -225,6 +227,7 @@ class Board(Widget):
         self._given = [rows[y] if y < len(rows) else () for y in range(height)]
         self.rows = [fit(ascii_row(row) if self.brush.is_ascii else row, width) for row in self._given]
         self._strips = [None] * height
+        self._is_narrow = [is_single_width(row) for row in self.rows]
         self.refresh()
 
     def _send(self, spans: list[Span], wide: list[int]) -> None:
@@ -240,7 +243,7 @@ class Board(Widget):
         strip = self._strips[y]
         if strip is None:
             row = self.rows[y]
-            if is_single_width(row):
+            if self._is_narrow[y]:
                 strip = Line(row, sum(len(text) for text, _ in row), self.brush.palette)
             else:
                 rich = self.brush.palette.rich

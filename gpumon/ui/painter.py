@@ -4,8 +4,6 @@ Textual's way from a changed cell to the terminal costs 3 ms a frame; this costs
 stored before they are painted and ``Board.render_lines`` reads them, so whatever Textual repaints later is
 right: there is nothing to invalidate, and the slow path stays the reference. ``GPUMON_PAINT=0`` switches
 this off.
-
-Never put a widget on a layer above a Board: use a screen of its own. That is the one overlay not guarded.
 """
 
 from __future__ import annotations
@@ -59,12 +57,11 @@ class Painter:
         screen = board.screen
         return (
             app.screen is screen  # is_current is true for a screen under a dialog as well
-            and board.region.size == app.size
-            and not app.is_inline
+            and board.size == app.size
+            and len(screen.displayed_children) == 1  # a toast, a tooltip or any other widget would make it two
             and not self._output.is_stalled
-            and not board.get_line_filters()
             and not screen.selections
-            and not screen.query("Toast")
+            and not board.get_line_filters()
         )
 
     def paint(self, board: Widget, rows: Sequence[Row], spans: Sequence[Span]) -> bool:

@@ -23,7 +23,7 @@ from gpumon.model import Gpu, Host, Process, Snapshot
 class SteadySource:
     """GPUs whose values move a little in every sample."""
 
-    kind = "demo"
+    kind = "live"
     name = "steady"
 
     def __init__(self, interval_s: float, gpus: int, stop_after: int, fail_after: int, *, is_hanging: bool) -> None:
