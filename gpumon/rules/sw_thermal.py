@@ -99,7 +99,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
         severity="info" if is_laptop else _severity(window, heat, limits),
         confidence="certain" if "sw_thermal" in (gpu.throttled_pct or {}) else "likely",
         subject=thermal.subject_of(gpu),
-        summary=f"GPU {gpu.index} throttles at its temperature limit" + (" (laptop: expected)" if is_laptop else ""),
+        summary=f"GPU {gpu.index} {'is hot, as laptops are' if is_laptop else 'throttles at its temperature limit'}",
         strength=strength,
         cause="temperature-limit",
         cause_text=thermal.cause_text(heat),

@@ -1,0 +1,97 @@
+"""Reads rule fixtures: series in promtool's notation become snapshots.
+
+``utilization_pct = "95x30 _x5 12x90"`` is thirty samples of 95, five without a value, ninety of 12; after its end a
+series keeps its last value. Anything else is the same in every sample. ``"throttled_pct.sw_thermal"`` sets one key
+of a dictionary.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpumon.model import Snapshot
+from tests import builders
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent
+KINDS = ("fires", "silent", "missing")
+_PART = re.compile(r"(\S+?)x(\d+)")
+_SERIES = re.compile(r"^\S+?x\d+( \S+?x\d+)*$")
+
+
+def cases(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases of a fixture with their kinds."""
+    table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    for kind in KINDS:
+        for case in table.get(kind, []):
+            yield kind, case
+
+
+def expand(notation: str) -> list[Any]:
+    """The samples of one series."""
+    values: list[Any] = []
+    for value, count in _PART.findall(notation):
+        values += [None if value == "_" else _number(value)] * int(count)
+    return values
+
+
+def snapshots(case: dict[str, Any]) -> Iterator[Snapshot]:
+    """The samples of a case, one per ``interval_s``."""
+    interval = case.get("interval_s", 1.0)
+    for number in range(int(case["samples"])):
+        at = number * interval
+        gpus = case.get("gpu", {"0": {}})
+        processes = [
+            builders.process(int(pid), **_fields(fields, number))
+            for pid, fields in case.get("process", {"4242": {}}).items()
+        ]
+        for pid, fields in case.get("workers", {}).items():
+            values = _fields(fields, number)
+            count = values.pop("count")
+            first = int(pid) * 100
+            processes += [builders.worker(first + each, int(pid), **values) for each in range(count)]
+        yield builders.snapshot(
+            builders.NOON + at,
+            [builders.gpu(int(index), **_fields(fields, number)) for index, fields in gpus.items()],
+            processes,
+            interval_s=interval if number else None,
+            host_=builders.host(**_fields(case.get("host", {}), number)),
+        )
+
+
+def _fields(table: dict[str, Any], number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, given in table.items():
+        value = given
+        if isinstance(given, str) and _SERIES.match(given):
+            series = expand(given)
+            value = series[min(number, len(series) - 1)]
+        elif given == "none":
+            value = None
+        field, _, key = name.partition(".")
+        if key:
+            found.setdefault(field, {})
+            if value is not None:
+                found[field][key] = value
+        elif name == "started_ago_s":
+            found["started_s"] = builders.NOON - value
+        elif isinstance(value, list):
+            found[name] = tuple(value)
+        else:
+            found[name] = value
+    return found
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return {"true": True, "false": False}.get(text, text)
