@@ -154,6 +154,7 @@ class Fields:
         self._wanted = tuple(field if isinstance(field, tuple) else (field, 0) for field in wanted)
         self._again_at = 0.0
         self._request: Any = None
+        self._spared: set[int] = set()
 
     def read(self, asker: Asker) -> dict[int, float]:
         """Values by field id, plus 65,536 times the scope where there is one."""
@@ -175,6 +176,14 @@ class Fields:
         if refused:
             self._ask_for([(f.fieldId, f.scopeId) for f in self._request if f.nvmlReturn == 0])
         return values
+
+    def spare(self, *field_ids: int) -> None:
+        """Ask no longer for fields that a better source has replaced."""
+        if self._spared.issuperset(field_ids):
+            return
+        self._spared.update(field_ids)
+        self._wanted = tuple(field for field in self._wanted if field[0] not in self._spared)
+        self._again_at = 0.0
 
     def _ask_for(self, fields: Sequence[tuple[int, int]]) -> None:
         self._request = (pynvml.c_nvmlFieldValue_t * len(fields))() if fields else None

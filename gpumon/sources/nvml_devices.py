@@ -102,8 +102,10 @@ def _identify(handle: object, index: int) -> Device:
         pci = asker("pci", pynvml.nvmlDeviceGetPciInfo)
     except GpuLost:
         return Device(None, f"GPU-lost-{index}", index)
+    if uuid is None and pci is None:  # unknown errors from everything
+        return Device(None, f"GPU-lost-{index}", index)
     bus_id = None if pci is None else clean(pci.busId)
-    return Device(handle, uuid or f"GPU-{bus_id or index}", index, name, bus_id)
+    return Device(handle, uuid or f"GPU-{bus_id}", index, name, bus_id)
 
 
 def _identify_instance(parent: Device, handle: object, number: int) -> Device | None:

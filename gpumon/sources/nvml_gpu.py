@@ -16,15 +16,15 @@ from gpumon.sources.nvml_links import Links
 from gpumon.sources.nvml_memory import memory
 from gpumon.sources.nvml_processes import Processes, holders_of
 from gpumon.sources.nvml_ring import UtilizationRing
-from gpumon.sources.nvml_throttle import THROTTLE_FIELDS, Throttle, reason_names
+from gpumon.sources.nvml_throttle import Throttle, reason_names
 from gpumon.sources.reading import GpuReading, Holder
 
-MEDIUM_S = 2.0
-"""Process lists, performance state, memory clock, margin."""
+LISTS_S = 2.0
+"""Process lists."""
 SLOW_S = 5.0
-"""Links, ECC, fans, limits."""
+"""Links, ECC, fans, limits, performance state, memory clock, margin."""
 RARE_S = 10.0
-"""Lists of graphics processes; PCIe throughput by the call that blocks 20 ms."""
+"""Lists of graphics processes, modes; PCIe throughput by the call that blocks 20 ms."""
 POWER_WINDOW_S = 0.9
 """Energy counters move in steps of up to 100 ms: at short intervals the mean reaches further back."""
 EARLY_S = 0.05
@@ -45,9 +45,6 @@ _THRESHOLDS = {
     "temperature_max_c": pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
     "temperature_shutdown_c": pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
 }
-_FIRST_FIELDS = (
-    _ENERGY, _MEMORY_TEMPERATURE, _POWER_AVERAGE, _POWER_INSTANT, _PCIE_TX, _PCIE_RX, *THROTTLE_FIELDS,
-)  # fmt: skip
 
 
 class Turn:
@@ -73,7 +70,7 @@ class Turn:
 class GpuReader:
     """Reads one GPU; lives as long as its handle. Its methods raise GpuLost and DriverGone."""
 
-    def __init__(self, device: Device, *, reads_once: bool = False) -> None:
+    def __init__(self, device: Device, driver_version: str | None, *, reads_once: bool = False) -> None:
         """``reads_once`` leaves out what needs two readings."""
         self.asker = Asker(device.handle)
         self.has_instances = False
@@ -87,15 +84,19 @@ class GpuReader:
         self._processes = Processes()
         self._holders: tuple[Holder, ...] = ()
         self._ring = UtilizationRing()
-        self._throttle = Throttle()
+        self._throttle = Throttle(driver_version)
         self._energy = Counter(POWER_WINDOW_S)
         self._pcie_tx, self._pcie_rx = Counter(), Counter()
-        self._fields = Fields("fields", _FIRST_FIELDS)
-        self._spared: set[int] = set()
+        wanted = [_ENERGY, _MEMORY_TEMPERATURE]
+        if not reads_once:
+            wanted += [_PCIE_TX, _PCIE_RX, *self._throttle.field_ids.values()]
+        self._fields = Fields("fields", wanted)
+        self._power_fields = Fields("power fields", [_POWER_INSTANT, _POWER_AVERAGE])
         self._slow_fields = Fields("slow fields", [_ECC_UNCORRECTED])
         phase = device.index % 5
-        self._medium_turn = Turn(MEDIUM_S, phase % 2)
-        self._slow_turn, self._rare_turn = Turn(SLOW_S, phase), Turn(RARE_S, 2 * phase)
+        self._lists_turn = Turn(LISTS_S, phase % 2)
+        self._slow_turn, self._modes_turn = Turn(SLOW_S, phase), Turn(RARE_S, phase + 1)
+        self._drawn_turn, self._throughput_turn = Turn(RARE_S, phase), Turn(RARE_S, 2 * phase)
 
     def read(self, now: float) -> GpuReading:
         """One pass over the GPU."""
@@ -105,14 +106,13 @@ class GpuReader:
             self._facts.update(self._learn())
             self._is_known = True
         fast = self._fast()
-        is_rare = self._rare_turn.has_come(now)
-        if self._medium_turn.has_come(now):
-            self._facts.update(self._medium())
-            if not self.has_instances:
-                self._list_processes(fast, with_graphics=is_rare)
+        if not self.has_instances and self._lists_turn.has_come(now):
+            self._list_processes(fast, with_graphics=self._drawn_turn.has_come(now))
         if self._slow_turn.has_come(now):
             self._facts.update(self._slow(has_link=not fast.get("memory_is_shared")))
-        if is_rare and not self._reads_once and "pcie_rx_bytes_per_s" not in fast:
+        if self._modes_turn.has_come(now):
+            self._facts.update(self._modes())
+        if not self._reads_once and "pcie_rx_bytes_per_s" not in fast and self._throughput_turn.has_come(now):
             self._facts.update(self._throughput_by_blocking())
         return GpuReading(Gpu(**{**self._facts, **fast}), time.monotonic(), self._holders)
 
@@ -179,14 +179,14 @@ class GpuReader:
             fast["energy_j"] = energy_mj / 1000
         if mean_mw is not None and 0 < mean_mw / 1000 < _MOST_W:
             fast["power_w"] = mean_mw / 1000
-            self._spare(_POWER_AVERAGE, _POWER_INSTANT)
             return
-        readings = [fields.get(_POWER_AVERAGE), fields.get(_POWER_INSTANT)]
-        for milliwatts in reversed(readings) if self._reads_once else readings:
-            if milliwatts:
-                fast["power_w"] = milliwatts / 1000
-                return
-        usage_mw = asker("power", pynvml.nvmlDeviceGetPowerUsage)
+        # The fields cost milliseconds where the old call costs none; on new GPUs it is a mean over a second.
+        usage_mw = None if self._reads_once else asker("power", pynvml.nvmlDeviceGetPowerUsage)
+        if not usage_mw:
+            readings = self._power_fields.read(asker)
+            usage_mw = readings.get(_POWER_INSTANT) or readings.get(_POWER_AVERAGE)
+        if not usage_mw and self._reads_once:
+            usage_mw = asker("power", pynvml.nvmlDeviceGetPowerUsage)
         if usage_mw is not None and usage_mw / 1000 < _MOST_W:
             fast["power_w"] = usage_mw / 1000
 
@@ -195,32 +195,16 @@ class GpuReader:
         if self._activity is not None:
             fast.update(self._activity.read(self.asker))
             if "pcie_rx_bytes_per_s" in fast:
-                self._spare(_PCIE_TX, _PCIE_RX)
+                self._fields.spare(_PCIE_TX, _PCIE_RX)
                 return
         for field, counter, field_id in (
             ("pcie_tx_bytes_per_s", self._pcie_tx, _PCIE_TX),
             ("pcie_rx_bytes_per_s", self._pcie_rx, _PCIE_RX),
         ):
-            rate = counter.rate(at_s, fields.get(field_id))
-            if field not in fast and (rate is not None or field_id in fields):
-                fast[field] = rate
-
-    def _spare(self, *field_ids: int) -> None:
-        """Stop asking for what a better source has replaced."""
-        if field_ids[0] not in self._spared:
-            self._spared.update(field_ids)
-            self._fields = Fields("fields", [field for field in _FIRST_FIELDS if field not in self._spared])
-
-    def _medium(self) -> dict[str, Any]:
-        asker = self.asker
-        state = asker("performance state", pynvml.nvmlDeviceGetPerformanceState)
-        margin = asker("margin", pynvml.nvmlDeviceGetMarginTemperature)
-        return {
-            "performance_state": None if state is None or state > 15 else f"P{state}",
-            "memory_clock_mhz": asker("memory clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
-            # Some GPUs answer 0 or less whatever the temperature.
-            "temperature_margin_c": _degrees(margin),
-        }
+            # A counter of 32 bits wraps several times a second on a busy link; from this value on it has more.
+            count = fields.get(field_id, 0)
+            if count >= 2**32:
+                fast[field] = counter.rate(at_s, count)
 
     def _list_processes(self, fast: dict[str, Any], *, with_graphics: bool) -> None:
         total = None if fast.get("memory_is_shared") else fast.get("memory_total_bytes")
@@ -236,26 +220,32 @@ class GpuReader:
         limit_mw = asker("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
         errors = self._slow_fields.read(asker).get(_ECC_UNCORRECTED)
         if errors is None:
-            errors = asker(
-                "ecc errors",
-                pynvml.nvmlDeviceGetTotalEccErrors,
-                pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                pynvml.NVML_VOLATILE_ECC,
-            )
-        mode = asker("compute mode", pynvml.nvmlDeviceGetComputeMode)
-        mig = asker("mig mode", pynvml.nvmlDeviceGetMigMode)
+            kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+            errors = asker("ecc errors", pynvml.nvmlDeviceGetTotalEccErrors, kind, counter)
+        state = asker("performance state", pynvml.nvmlDeviceGetPerformanceState)
         facts = {
             "power_limit_w": limit_mw / 1000 if limit_mw else None,
             "ecc_uncorrected": errors,
             "fan_pct": self._fan(),
-            "compute_mode": None if mode is None else _COMPUTE_MODES.get(mode),
-            "mig_enabled": None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+            "performance_state": None if state is None or state > 15 else f"P{state}",
+            "memory_clock_mhz": asker("memory clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+            # Some GPUs answer 0 or less whatever the temperature.
+            "temperature_margin_c": _degrees(asker("margin", pynvml.nvmlDeviceGetMarginTemperature)),
         }
         if has_link:
             facts.update(self._links.read(asker))
         else:  # GB10 and its like answer Gen1 x1 for a link that they do not have
             facts.update(pcie_gen=None, pcie_gen_max=None, pcie_width=None, pcie_width_max=None)
         return facts
+
+    def _modes(self) -> dict[str, Any]:
+        asker = self.asker
+        compute = asker("compute mode", pynvml.nvmlDeviceGetComputeMode)
+        mig = asker("mig mode", pynvml.nvmlDeviceGetMigMode)
+        return {
+            "compute_mode": None if compute is None else _COMPUTE_MODES.get(compute),
+            "mig_enabled": None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+        }
 
     def _fan(self) -> int | None:
         asker = self.asker

@@ -8,7 +8,7 @@ from gpumon.model import Gpu
 from gpumon.sources.nvml_calls import Asker
 from gpumon.sources.nvml_devices import Device
 from gpumon.sources.nvml_gpm import Activity, is_supported
-from gpumon.sources.nvml_gpu import MEDIUM_S, Turn
+from gpumon.sources.nvml_gpu import LISTS_S, Turn
 from gpumon.sources.nvml_memory import memory
 from gpumon.sources.nvml_processes import Processes, holders_of
 from gpumon.sources.reading import GpuReading, Holder
@@ -26,7 +26,7 @@ class InstanceReader:
         self._may_sample = not reads_once and device.gpu_instance is not None
         self._processes = Processes()
         self._holders: tuple[Holder, ...] = ()
-        self._medium_turn = Turn(MEDIUM_S, 0.0)
+        self._lists_turn = Turn(LISTS_S, 0.0)
 
     def read(self, now: float) -> GpuReading:
         """One pass over the instance. Raises GpuLost and DriverGone."""
@@ -40,7 +40,7 @@ class InstanceReader:
                 self._activity = Activity(self.device.gpu_instance)
         if self._activity is not None:
             fields.update(self._activity.read(self._parent_asker))
-        if self._medium_turn.has_come(now):
+        if self._lists_turn.has_come(now):
             total = fields.get("memory_total_bytes")
             processes = self._processes.read(asker, with_graphics=False, memory_total_bytes=total)
             self._holders = () if processes is None else holders_of(processes, None)

@@ -15,6 +15,9 @@ PID_MAX = 2**22
 """The kernel's own upper limit: a larger number is another field read with the wrong layout."""
 _NO_MEMORY = 2**64 - 1
 _BUSY_PCT = 5
+_LAG_US = 2_000_000
+"""Samples of different processes carry different time stamps, seconds apart: asking from the newest on loses some.
+What was seen before is left out by process, since an idle process keeps its last sample in the driver."""
 _OLD_SHARES = pynvml.nvmlDeviceGetProcessUtilization
 _NEW_SHARES = pynvml.nvmlDeviceGetProcessesUtilizationInfo
 
@@ -90,7 +93,7 @@ class Processes:
         self._compute = _List("Compute")
         self._graphics = _List("Graphics")
         self._drawn: Pids = {}
-        self._seen_us = 0
+        self._seen_us: dict[int, int] = {}
         self._newer_call_works = False
 
     def read(self, asker: Asker, *, with_graphics: bool, memory_total_bytes: int | None) -> Pids | None:
@@ -114,26 +117,33 @@ class Processes:
         """
         if not pids:
             return {}
-        seen_us = self._seen_us
-        shares = None if self._newer_call_works else self._ask(asker, _OLD_SHARES, seen_us)
+        answer = None if self._newer_call_works else self._ask(asker, _OLD_SHARES)
         is_busy = utilization_pct is None or utilization_pct >= _BUSY_PCT
-        if shares is None or (is_busy and not any(shares.values())):
-            newer = self._ask(asker, _NEW_SHARES, seen_us)
-            if newer and any(newer.values()):
+        if answer is None or (is_busy and not any(answer[0].values())):
+            newer = self._ask(asker, _NEW_SHARES)
+            if newer and any(newer[0].values()):
                 self._newer_call_works = True
-            shares = newer or shares
+            answer = newer or answer
+        if answer is None:
+            return None
+        shares, seen_us = answer
+        self._seen_us = {pid: at_us for pid, at_us in seen_us.items() if pid in pids}
         return shares
 
-    def _ask(self, asker: Asker, call: Callable[..., Any], seen_us: int) -> dict[int, float] | None:
-        samples = asker(call.__name__, _samples_or_none, call, seen_us)
+    def _ask(self, asker: Asker, call: Callable[..., Any]) -> tuple[dict[int, float], dict[int, int]] | None:
+        """Pid -> share in the samples that are new, and -> time stamp of its newest sample."""
+        since_us = max(max(self._seen_us.values(), default=0) - _LAG_US, 0)
+        samples = asker(call.__name__, _samples_or_none, call, since_us)
         if samples is None:
             return None
+        seen_us = dict(self._seen_us)
         totals: dict[int, list[int]] = {}
         for sample in samples:
-            if sample.smUtil <= 100:
-                totals.setdefault(sample.pid, []).append(sample.smUtil)
-            self._seen_us = max(self._seen_us, sample.timeStamp)
-        return {pid: sum(shares) / len(shares) for pid, shares in totals.items()}
+            pid: int = sample.pid
+            if sample.timeStamp > self._seen_us.get(pid, 0) and sample.smUtil <= 100:
+                totals.setdefault(pid, []).append(sample.smUtil)
+                seen_us[pid] = max(seen_us.get(pid, 0), sample.timeStamp)
+        return {pid: sum(shares) / len(shares) for pid, shares in totals.items()}, seen_us
 
 
 def _samples_or_none(handle: object, call: Callable[..., Any], seen_us: int) -> Any:  # noqa: ANN401 - pynvml's

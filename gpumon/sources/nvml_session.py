@@ -15,7 +15,7 @@ from gpumon.sources import nvml_init
 from gpumon.sources.nvml_calls import DriverGone
 from gpumon.sources.nvml_devices import Device, Selection, count_gpus, find_again, find_gpus, find_instances
 from gpumon.sources.nvml_events import EventWatch
-from gpumon.sources.nvml_gpu import MEDIUM_S, Turn
+from gpumon.sources.nvml_gpu import LISTS_S, Turn
 from gpumon.sources.nvml_watch import WatchedGpu
 
 END_S = 1.5
@@ -37,9 +37,12 @@ class Session:
             raise
         self._has_ended = False
         self._count = len(found)
-        self._count_turn = Turn(MEDIUM_S, 0.0)
+        self._count_turn = Turn(LISTS_S, 0.0)
+        version = self.versions.driver
         self.gpus = [
-            WatchedGpu(gpu, selection, events, reads_once=reads_once) for gpu in found if selection.concerns(gpu)
+            WatchedGpu(gpu, selection, events, driver_version=version, reads_once=reads_once)
+            for gpu in found
+            if selection.concerns(gpu)
         ]
         handles = {gpu.uuid: gpu for gpu in found if gpu.handle is not None}
         self._event_watch = None if reads_once else EventWatch(handles, events)

@@ -24,15 +24,14 @@ _REASONS = (
     (0x400, "reliability"),
 )
 
-_COUNTERS = {
-    "sw_power_cap": pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP,
-    "sync_boost": pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST,
-    "sw_thermal": pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
-    "hw_thermal": pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
-    "hw_power_brake": pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+_RENUMBERED_IN = (580, 82)
+"""CUDA 13.0 update 1 renumbered the fields 251 to 273: power smoothing and the thermal counters changed places."""
+_ALWAYS = {
+    "sw_power_cap": pynvml.NVML_FI_DEV_PERF_POLICY_POWER,
+    "sync_boost": pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST,
 }
-THROTTLE_FIELDS = tuple(_COUNTERS.values())
-"""Nanoseconds, growing."""
+_BEFORE = {"sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
+_SINCE = {"sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
 
 _OLD_COUNTERS = {
     "sw_power_cap": pynvml.NVML_PERF_POLICY_POWER,
@@ -48,10 +47,18 @@ def reason_names(mask: int) -> tuple[str, ...]:
     return tuple(name for bit, name in _REASONS if mask & bit)
 
 
+def counter_fields(driver_version: str | None) -> dict[str, int]:
+    """Reason -> field id of its counter (nanoseconds) in this driver; a driver without it refuses the field."""
+    parts = [int(part) for part in (driver_version or "").split(".")[:2] if part.isdigit()]
+    is_older = len(parts) == 2 and tuple(parts) < _RENUMBERED_IN
+    return {**_ALWAYS, **(_BEFORE if is_older else _SINCE)}
+
+
 class Throttle:
     """Share of the time since the last reading in which each reason held the clocks down."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver_version: str | None) -> None:
+        self.field_ids = counter_fields(driver_version)
         self._counters: dict[str, Counter] = {}
 
     def read(
@@ -63,7 +70,7 @@ class Throttle:
         it counts as software's unless the hardware's bit is the one that is set.
         """
         times_ns: dict[str, float] = {
-            reason: fields[field_id] for reason, field_id in _COUNTERS.items() if field_id in fields
+            reason: fields[field_id] for reason, field_id in self.field_ids.items() if field_id in fields
         }
         if "sw_thermal" not in times_ns or "sw_power_cap" not in times_ns:
             for reason, policy in _OLD_COUNTERS.items():

@@ -23,11 +23,20 @@ SILENT_PASSES = 2
 class WatchedGpu:
     """One GPU. Its ``readings`` are the newest of the GPU (where it is shown) and its shown instances."""
 
-    def __init__(self, device: Device, selection: Selection, events: deque[Event], *, reads_once: bool = False) -> None:
+    def __init__(
+        self,
+        device: Device,
+        selection: Selection,
+        events: deque[Event],
+        *,
+        driver_version: str | None = None,
+        reads_once: bool = False,
+    ) -> None:
         self.device = device
         self.is_lost = device.handle is None
         self.silent_passes = 0
-        self.reader = GpuReader(device, reads_once=reads_once)
+        self.reader = GpuReader(device, driver_version, reads_once=reads_once)
+        self._driver_version = driver_version
         self._selection = selection
         self._events = events
         self._reads_once = reads_once
@@ -96,7 +105,7 @@ class WatchedGpu:
             found = find_again(self.device)
             if found is not None:
                 self.device = found
-                self.reader = GpuReader(found, reads_once=self._reads_once)
+                self.reader = GpuReader(found, self._driver_version, reads_once=self._reads_once)
                 self._instances.clear()
                 self._instances_turn = Turn(INSTANCES_S, found.index % 5)
                 self._pass(now)
