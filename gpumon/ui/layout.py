@@ -14,7 +14,7 @@ from gpumon.ui.panels.line import fill
 from gpumon.ui.panels.state import GpuState, is_stale, states
 from gpumon.ui.panels.values import Pace, Values
 from gpumon.ui.row import Row
-from gpumon.ui.view import Part, ViewState
+from gpumon.ui.view import Part, ViewState, alert_key
 
 Density = Literal["panel", "R2", "R1", "cells", "tiny"]
 
@@ -64,17 +64,20 @@ def plan(count: int, width: int, height: int, wanted: str | None = None) -> Plan
     rows = Plan(density, TITLE, HEADLINE, heads, count * lines, axis, HOST, 0, 0, 0, lines)
     if spare < LEAST_JOBS:
         return _shrunk(rows, height)
-    listed = max(LEAST_JOBS, min(count + 3, FULL_JOBS))
-    if spare < listed + ALERTS + 1:
+    listed = count + 4 if density == "panel" else max(LEAST_JOBS, min(count + 3, FULL_JOBS))
+    if spare < listed + ALERTS + 1 + (density == "panel"):
         return rows._replace(jobs=spare)
-    # Jobs first, then alerts, then taller charts.
-    shown_jobs = min(spare - ALERTS - 1, max(count + 3, FULL_JOBS))
-    shown_alerts = min(MOST_ALERTS, spare - shown_jobs - 1)
-    left = spare - shown_jobs - shown_alerts - 1
     if density == "panel":
-        each = panel.heights(panel.LINES + left // count).total
+        # Few cards have few jobs: taller charts tell more than an empty table.
+        shown_jobs, shown_alerts = count + 4, ALERTS + 1
+        left = spare - shown_jobs - shown_alerts - 1
+        each = panel.heights(panel.LINES + max(0, left) // count).total
         left -= count * (each - panel.LINES)
         rows = rows._replace(gpus=count * each, lines=each)
+    else:
+        shown_jobs = min(spare - ALERTS - 1, max(count + 3, FULL_JOBS))
+        shown_alerts = min(MOST_ALERTS, spare - shown_jobs - 1)
+        left = spare - shown_jobs - shown_alerts - 1
     return rows._replace(jobs=shown_jobs + left, alerts=shown_alerts, blank=1)
 
 
@@ -83,7 +86,7 @@ def _density(count: int, width: int, height: int, wanted: str | None) -> Density
         return "tiny"
     if wanted in ("panel", "R2", "R1", "cells") and width >= {"panel": 70, "R2": 80, "R1": 60, "cells": 0}[wanted]:
         return wanted  # type: ignore[return-value]
-    if width >= 70 and 0 < count and count * panel.LINES + STEADY["panel"] <= height:
+    if width >= 70 and count > 0 and count * panel.LINES + STEADY["panel"] <= height:
         return "panel"
     if width >= 80 and count * 2 + STEADY["R2"] <= height:
         return "R2"
@@ -96,17 +99,18 @@ def _shrunk(rows: Plan, height: int) -> Plan:
     """What goes first: job ranks, second head row, host, axis, headline row 2, title; then the GPUs scroll."""
     jobs = LEAST_JOBS
     needed = rows.title + rows.headline + rows.heads + rows.gpus + rows.axis + rows.host + jobs + FOOTER
-    changes: tuple[dict[str, int], ...] = (
-        {"heads": min(rows.heads, 1)}, {"host": 0}, {"axis": 0}, {"headline": 1}, {"title": 0}
-    )  # fmt: skip
-    for change in changes:
+    for smaller in (
+        rows._replace(heads=min(rows.heads, 1)),
+        rows._replace(heads=min(rows.heads, 1), host=0),
+        rows._replace(heads=min(rows.heads, 1), host=0, axis=0),
+    ):
         if needed <= height:
             break
-        (name, value) = next(iter(change.items()))
-        if name == "axis" and needed - rows.axis > height:
-            break  # scrolling all the same: then with the axis and what tells how much is hidden
-        needed -= getattr(rows, name) - value
-        rows = rows._replace(**change)
+        saved = sum(rows[3:7]) - sum(smaller[3:7])
+        if not smaller.axis and needed - saved > height:
+            break  # it scrolls all the same: then with the axis, which tells how much is hidden
+        needed -= saved
+        rows = smaller
     if needed <= height:
         return rows._replace(jobs=jobs + height - needed)
     room = height - (needed - rows.gpus)
@@ -153,7 +157,7 @@ class Layout:
         self._measure(frame)
         gpus = frame.window.last.gpus
         rows = plan(len(gpus), width, height, view.density)
-        drawing = _Drawing(frame, view, width, self._charts, self._pace, rows)
+        drawing = _Drawing(frame, view, width, rows, charts=self._charts, pace=self._pace)
         drawing.draw(self._widths or Widths(), self._present)
         self.targets = drawing.targets[:height]
         found = drawing.rows[: height - 1]
@@ -195,7 +199,9 @@ def _reported(gpu: Gpu) -> set[Field]:
 class _Drawing:
     """One frame on its way to rows."""
 
-    def __init__(self, frame: Frame, view: ViewState, width: int, charts: Charts, pace: Pace, rows: Plan) -> None:
+    def __init__(
+        self, frame: Frame, view: ViewState, width: int, rows: Plan, *, charts: Charts, pace: Pace
+    ) -> None:  # fmt: skip
         self.frame = frame
         self.view = view
         self.width = width
@@ -211,8 +217,8 @@ class _Drawing:
         gpus = frame.window.last.gpus
         known = self.charts.keep(
             ("states",),
-            (self.pace.version, [alert.finding.rule + alert.state + alert.finding.subject.key() for alert in frame.alerts],
-             view.is_stale, [(gpu.is_lost, gpu.age_s) for gpu in gpus]),
+            (self.pace.version, [(alert.state, alert.finding.severity) for alert in frame.alerts], view.is_stale,
+             [is_stale(gpu, frame.window.interval_s) for gpu in gpus]),
             lambda: states(frame, self.pace.shares, is_stale_frame=view.is_stale),
         )  # fmt: skip
         chosen = view.gpu if any(gpu.uuid == view.gpu for gpu in gpus) else gpus[0].uuid if gpus else None
@@ -262,10 +268,9 @@ class _Drawing:
 
     def _panels(self) -> None:
         size = panel.heights(self.plan.lines)
+        scene = panel.Scene(self.frame, self.view, self.charts, self.width)
         for subject in self.subjects[: self.plan.gpus // self.plan.lines]:
-            drawn = panel.rows(
-                self.frame, self.view, subject, self.pace.shares.get(subject.gpu.uuid), self.charts, self.width, size
-            )
+            drawn = panel.rows(scene, subject, self.pace.shares.get(subject.gpu.uuid), size)
             self._add(drawn, (Target("gpus", subject.gpu.uuid),) * len(drawn))
 
     def _table(self, columns: Columns) -> None:
@@ -276,7 +281,7 @@ class _Drawing:
         heads = charts.keep(
             ("heads",),
             (columns, losses, marks, self.width, charts.look),
-            lambda: gpu_heads.heads(columns, losses, marks, charts, self.width),
+            lambda: gpu_heads.heads(columns, losses, marks, charts.look, self.width),
         )
         self._add(heads[: rows.heads])
         visible = rows.gpus // columns.lines
@@ -317,7 +322,13 @@ class _Drawing:
         rows, slow = self.plan, self.pace.frame or self.frame
         view, width = self.view, self.width
         if rows.host:
-            self._add(host.host_rows(slow, self.charts, width))
+            self._add(
+                self.charts.keep(
+                    ("host",),
+                    (self.pace.version, self.charts.stamp(host.spark_width(width)), width),
+                    lambda: host.host_rows(slow, self.charts, width),
+                )
+            )
         if rows.jobs:
             lines = self.charts.keep(
                 ("jobs",),
@@ -327,7 +338,12 @@ class _Drawing:
             )  # fmt: skip
             self._add(lines.rows, tuple(None if key is None else Target("jobs", key) for key in lines.keys))
         if rows.alerts:
-            listed = alerts.alert_lines(self.frame, view, width, rows.alerts)
+            known = [(alert_key(alert), alert.state, alert.muted_until_s) for alert in self.frame.alerts]
+            listed = self.charts.keep(
+                ("alerts",),
+                (self.pace.version, known, view.part, view.alert, view.alert_offset, width, rows.alerts),
+                lambda: alerts.alert_lines(self.frame, view, width, rows.alerts),
+            )
             self._add(listed.rows, tuple(None if key is None else Target("alerts", key) for key in listed.keys))
 
     def _draw_small(self) -> None:

@@ -119,7 +119,8 @@ def write_png(lines: Sequence[Sequence[Cell]], path: Path, theme: tuple[RGB, RGB
     image = Image.new("RGB", (columns * width, max(1, len(lines)) * height), theme[1])
     draw = ImageDraw.Draw(image)
     fonts = [
-        [ImageFont.truetype(name, FONT_SIZE * scale) for name in _font_files(is_bold=is_bold)] for is_bold in (False, True)
+        [ImageFont.truetype(name, FONT_SIZE * scale) for name in _font_files(is_bold=is_bold)]
+        for is_bold in (False, True)
     ]
     for y, line in enumerate(lines):
         for x, cell in enumerate(line):
@@ -248,7 +249,13 @@ def _svg_texts(line: Sequence[Cell], y: int, theme: tuple[RGB, RGB]) -> list[str
         run.clear()
 
     for x, cell in enumerate(line):
-        if not cell.text.strip() or cell.text in SHADE or cell.text in EIGHTHS or cell.text == "─" or is_braille(cell.text):
+        if (
+            not cell.text.strip()
+            or cell.text in SHADE
+            or cell.text in EIGHTHS
+            or cell.text == "─"
+            or is_braille(cell.text)
+        ):
             continue
         now = (_hex(_colors(cell, theme)[0]), cell.is_bold)
         if now != style:

@@ -12,7 +12,7 @@ from gpumon.ui.panels.line import cells, clip, fill, left, section
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, alert_key
 
-RULE_CELLS = 15
+RULE_CELLS = 14
 RECOVERED_SHOWN = 3
 RECOVERED_S = 3600.0
 """A recovered alert stays on the overview for an hour; in the log for ever."""
@@ -54,7 +54,7 @@ def alert_lines(frame: Frame, view: ViewState, width: int, height: int) -> Alert
         first = min(max(view.alert_offset, selected - room + 1), selected, len(alerts) - room)
     for alert, key in list(zip(alerts, known, strict=True))[first : first + room]:
         is_selected = view.part == "alerts" and key == known[selected]
-        rows.append(_line(alert, frame.window.last.time_s, width, is_selected=is_selected))
+        rows.append(_line(alert, frame, width, is_selected=is_selected))
         keys.append(key)
     blank = height - len(rows)
     return AlertLines((*rows[:height], *[fill((), width)] * blank), (*keys[:height], *[None] * blank))
@@ -67,7 +67,8 @@ def _quiet(frame: Frame) -> str:
     return f"{text} Rules that could not judge: {abstained} (a lists why)." if abstained else text
 
 
-def _line(alert: Alert, now_s: float, width: int, *, is_selected: bool) -> Row:
+def _line(alert: Alert, frame: Frame, width: int, *, is_selected: bool) -> Row:
+    now_s = frame.window.last.time_s
     is_firing = alert.is_firing()
     glyph, style = mark_of(alert)
     lasted = units.duration(max(0.0, (now_s if is_firing else alert.cleared_s or now_s) - alert.since_s))
@@ -77,7 +78,7 @@ def _line(alert: Alert, now_s: float, width: int, *, is_selected: bool) -> Row:
         ("›" if is_selected else " ", "accent"),
         (glyph, style),
         (" " + units.clock(alert.since_s, "%H:%M"), style),
-        ("  " + left(where(alert), 7), "bold" if is_selected else plain),
+        ("  " + left(where(alert, frame.window.last.gpus), 8), "bold" if is_selected else plain),
         (left(alert.finding.rule, RULE_CELLS), plain),
         (left(state, 16) + " ", style if is_firing else "muted"),
     ]

@@ -84,7 +84,7 @@ def _slice_cells(part: Shares | None, height: int, look: Look) -> list[Piece]:
     for floor in range(0, steps, 8):
         low, high = _within(useful - floor), _within(top - floor)
         if is_shaded:
-            is_loss = part.useful < 100.0 - SHADED_LOSS_PCT and loss >= SHADED_LOSS_PCT if height == 1 else high - low >= 4
+            is_loss = loss >= SHADED_LOSS_PCT if height == 1 else high - low >= 4
             cells.append((shade(kind, look.tier), ROLE_OF[kind]) if is_loss else (EIGHTHS[look.tier][low], "useful"))
         else:
             cells.append(_stacked_cell(low, high, ROLE_OF[kind], look.tier))
@@ -93,7 +93,7 @@ def _slice_cells(part: Shares | None, height: int, look: Look) -> list[Piece]:
 
 def _stacked_cell(low: int, high: int, role: str, tier: Tier) -> Piece:
     """Useful up to ``low`` eighths, the loss up to ``high``; only two colours fit, so the smaller rest goes."""
-    if low == 8 or high == low:
+    if low in {8, high}:
         return (EIGHTHS[tier][low], "useful")
     if low == 0:
         return (EIGHTHS[tier][high], role)
@@ -105,6 +105,7 @@ def sparkline(
     scale: tuple[float, float],
     count: int,
     height: int,
+    *,
     role: str,
     look: Look,
     wrong: Sequence[bool] = (),
@@ -150,7 +151,9 @@ def _stacked(columns: Iterable[list[Piece]], count: int, height: int) -> Chart:
     return tuple(merged([*(column[row] for column in given), future]) for row in range(height - 1, -1, -1))
 
 
-def limiter_band(harmful: Sequence[float | None], normal: Sequence[float | None], count: int, look: Look) -> list[Piece]:
+def limiter_band(
+    harmful: Sequence[float | None], normal: Sequence[float | None], count: int, look: Look
+) -> list[Piece]:
     """One cell a column: heat and brake in red, a power cap in grey, ``·`` for neither, blank for unknown."""
     cells: list[Piece] = []
     for bad, cap in zip(harmful, normal, strict=True):

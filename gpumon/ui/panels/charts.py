@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from gpumon.monitor import Frame
+from gpumon.rings import How
 from gpumon.ui.panels.chart import Chart, Look, Shares, budget_bar, limiter_band, sparkline, timeline
 from gpumon.ui.row import Piece
 from gpumon.ui.view import ViewState
-from gpumon.window import How
 
 Result = TypeVar("Result")
 
@@ -31,11 +31,24 @@ class Grid(NamedTuple):
     end_s: float
     """Right edge of the last column that is shown."""
     width_s: float
-    count: int
     shown: int
     """Columns drawn so far; the others lie in the future."""
     is_half: bool
     """The newest one is not closed yet."""
+
+
+class Stamp:
+    """Compared by identity: cheaper than comparing what it stands for, chart by chart."""
+
+    __slots__ = ("frame_number", "state")
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+        self.frame_number = -1
+
+    def is_of(self, frame_number: int) -> bool:
+        """Whether it was checked for this frame already."""
+        return self.frame_number == frame_number
 
 
 class Charts:
@@ -44,6 +57,8 @@ class Charts:
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], tuple[object, object]] = {}
         self._grids: dict[int, Grid] = {}
+        self._stamps: dict[int, Stamp] = {}
+        self._frame_number = 0
         self._anchor_s: float | None = None
         self._steps = 0
         """Clock steps seen: columns of before have another place now."""
@@ -54,6 +69,7 @@ class Charts:
         self._view = view
         self.look = Look(view.tier, view.has_color)
         self._grids = {}
+        self._frame_number += 1
         anchor_s = frame.window.last.time_s - frame.window.elapsed_s
         if self._anchor_s is None or abs(anchor_s - self._anchor_s) > _CLOCK_STEP_S:
             self._anchor_s = anchor_s
@@ -68,7 +84,7 @@ class Charts:
             return known[1]  # type: ignore[return-value]  # one key, one kind of thing
         made = make()
         if known is not None and known[1] == made:
-            made = known[1]  # type: ignore[assignment]
+            made = known[1]
         self._kept[key] = (stamp, made)
         return made
 
@@ -87,23 +103,27 @@ class Charts:
         closed = min(count, int(elapsed))
         is_half = closed < count and elapsed - closed >= 0.5
         shown = closed + is_half
-        return Grid(end_s - (count - shown) * width_s, width_s, count, shown, is_half)
+        return Grid(end_s - (count - shown) * width_s, width_s, shown, is_half)
 
-    def _stamp(self, grid: Grid) -> tuple[object, ...]:
-        return (grid.end_s, grid.width_s, grid.shown, grid.is_half, self._steps, self.look)
+    def stamp(self, count: int) -> Stamp:
+        """What every chart of so many columns depends on; the same object until one of its columns closes."""
+        known = self._stamps.get(count)
+        if known is None or not known.is_of(self._frame_number):
+            grid = self.grid(count)
+            state = (grid, self._steps, self.look)
+            if known is None or known.state != state:
+                known = self._stamps[count] = Stamp(state)
+            known.frame_number = self._frame_number
+        return known
 
     def values(self, subject: str, field: str, count: int, how: How = "mean") -> list[float | None]:
         """The columns of one series that are shown."""
         grid = self.grid(count)
-        return self._window.bins(
-            subject, field, end_s=grid.end_s, width_s=grid.width_s, count=grid.shown, how=how
-        )
+        return self._window.bins(subject, field, end_s=grid.end_s, width_s=grid.width_s, count=grid.shown, how=how)
 
     def slices(self, uuid: str, count: int) -> list[Shares | None]:
         """The time budget of each column that is shown."""
-        return self.keep(
-            ("slices", uuid, count), self._stamp(self.grid(count)), lambda: self._make_slices(uuid, count)
-        )
+        return self.keep(("slices", uuid, count), self.stamp(count), lambda: self._make_slices(uuid, count))
 
     def _make_slices(self, uuid: str, count: int) -> list[Shares | None]:
         columns = zip(*(self.values(uuid, field, count) for field in _BUDGET), strict=True)
@@ -116,13 +136,13 @@ class Charts:
         """The time budget over time."""
         return self.keep(
             ("timeline", uuid, count, height),
-            self._stamp(self.grid(count)),
+            self.stamp(count),
             lambda: timeline(self.slices(uuid, count), count, height, self.look),
         )
 
     def budget(self, uuid: str, count: int) -> Shares | None:
         """The time budget of the whole span: what the timeline adds up to."""
-        return self.keep(("budget", uuid, count), self._stamp(self.grid(count)), lambda: self._sum(uuid, count))
+        return self.keep(("budget", uuid, count), self.stamp(count), lambda: self._sum(uuid, count))
 
     def _sum(self, uuid: str, count: int) -> Shares | None:
         known = [part for part in self.slices(uuid, count) if part is not None]
@@ -134,15 +154,13 @@ class Charts:
         """The time budget of the whole span as a bar."""
         return self.keep(
             ("bar", uuid, count, width),
-            self._stamp(self.grid(count)),
+            self.stamp(count),
             lambda: budget_bar(self.budget(uuid, count), width, self.look),
         )
 
     def losses(self, uuids: tuple[str, ...], count: int) -> frozenset[str]:
         """Which losses show in any of the timelines."""
-        return self.keep(
-            ("losses", count), (uuids, self._stamp(self.grid(count))), lambda: self._seen(uuids, count)
-        )
+        return self.keep(("losses", count), (uuids, self.stamp(count)), lambda: self._seen(uuids, count))
 
     def _seen(self, uuids: tuple[str, ...], count: int) -> frozenset[str]:
         worst = (part.worst() for uuid in uuids for part in self.slices(uuid, count) if part is not None)
@@ -161,11 +179,9 @@ class Charts:
                 wrong = [value is not None and value >= limit - 1.0 for value in values]
             elif is_clock:
                 wrong = [share is not None and share >= LIMITED_PCT for share in self.harmful(subject, count)]
-            return sparkline(values, scale, count, height, role, self.look, wrong)
+            return sparkline(values, scale, count, height, role=role, look=self.look, wrong=wrong)
 
-        return self.keep(
-            ("spark", subject, field, count, height), (scale, limit, self._stamp(self.grid(count))), make
-        )
+        return self.keep(("spark", subject, field, count, height), (scale, limit, self.stamp(count)), make)
 
     def harmful(self, uuid: str, count: int) -> list[float | None]:
         """How much of each column heat or the power brake held the clock down, in percent."""
@@ -178,7 +194,7 @@ class Charts:
         """Limiters over time, one cell a column."""
         return self.keep(
             ("band", uuid, count),
-            self._stamp(self.grid(count)),
+            self.stamp(count),
             lambda: tuple(
                 limiter_band(
                     self.harmful(uuid, count), self.values(uuid, "throttled_pct.sw_power_cap", count), count, self.look

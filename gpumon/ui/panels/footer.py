@@ -9,12 +9,15 @@ from gpumon.ui.view import ViewState
 
 Key = tuple[str, str]
 
+MUST: tuple[Key, ...] = (("?", "help"), ("Space", "go on"), ("End", "now"), ("q", "quit"))
+"""Ways out and back: they stay whatever the width."""
+
 
 def footer_row(frame: Frame, view: ViewState, width: int) -> Row:
     """Keys of the focused part at the left, our own bill at the right."""
     bill = _bill(frame, view, width)
     keys = _keys(frame, view)
-    must = [key for key in keys if key[0] in ("?", "q", "Space", "End")]
+    must = [key for key in keys if key in MUST]
     room = width - width_of(bill) - 1
     for kept in (keys, *(keys[:count] for count in range(len(keys) - 1, 1, -1))):
         listed = [key for key in keys if key in kept or key in must]
@@ -58,7 +61,7 @@ def _listed(keys: list[Key]) -> list[Piece]:
 def _bill(frame: Frame, view: ViewState, width: int) -> list[Piece]:
     age: Piece = (f"age {view.age_s:.0f}s", "data-text" if view.is_late else "muted")
     if width < 60:
-        return [age] if width >= 36 else []
+        return [age, (" ", "")] if width >= 36 else []
     cpu = "–" if view.self_cpu_pct is None else f"{view.self_cpu_pct:.1f}%"
     cost = "–" if frame.sample_ms is None else f"{frame.sample_ms:.0f}ms"
-    return [(f"self {cpu} {cost} · ", "muted"), age]
+    return [(f"self {cpu} {cost} · ", "muted"), age, (" ", "")]

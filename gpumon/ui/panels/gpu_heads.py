@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon import units
-from gpumon.model import Alert
+from gpumon.model import Alert, Gpu
 from gpumon.monitor import Frame
 from gpumon.ui.glyphs import MARKS
 from gpumon.ui.panels import chart
@@ -18,9 +18,11 @@ from gpumon.ui.row import Piece, Row
 ESTIMATE = "estimate"
 
 
-def heads(columns: Columns, losses: frozenset[str], marks: Sequence[Piece], charts: Charts, width: int) -> tuple[Row, ...]:
+def heads(
+    columns: Columns, losses: frozenset[str], marks: Sequence[Piece], look: chart.Look, width: int
+) -> tuple[Row, ...]:
     """One or two rows of heads; the second one carries the alert marks."""
-    first: list[Piece] = [("   # state      util ", "muted"), *legend(columns.timeline, losses, charts.look)]
+    first: list[Piece] = [("   # state      util ", "muted"), *legend(columns.timeline, losses, look)]
     if columns.lines == 2:
         second: list[Piece] = [("     budget      use ", "muted"), *marks]
         gap = " " * (columns.spark + 1 if columns.spark else 0)
@@ -76,7 +78,7 @@ def alert_marks(frame: Frame, charts: Charts, count: int) -> tuple[Piece, ...]:
     if told is None or column is None:
         return tuple(pieces)
     glyph, style = marks.get(column, (" ", ""))
-    text = f"{units.clock(told.since_s, '%H:%M')} {where(told)} {told.finding.rule}"
+    text = f"{units.clock(told.since_s, '%H:%M')} {where(told, frame.window.last.gpus)} {told.finding.rule}"
     size = cells(text) + 1
     if column + 1 + size <= count:
         pieces[column : column + 1 + size] = [(f"{glyph} {text}", style)]
@@ -94,11 +96,18 @@ def mark_of(alert: Alert) -> Piece:
     return (MARKS[alert.finding.severity], STYLE_OF_SEVERITY[alert.finding.severity])
 
 
-def where(alert: Alert) -> str:
-    """Whom an alert is about, in at most six characters: ``GPU 5``, ``job``, ``host``, a pid."""
+def name_of(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+    """Its index; of a MIG instance the parent's too: ``0.1``."""
+    parent = next((parent for parent in gpus if parent.uuid == gpu.mig_parent_uuid), None)
+    return str(gpu.index) if parent is None else f"{parent.index}.{gpu.index}"
+
+
+def where(alert: Alert, gpus: Sequence[Gpu]) -> str:
+    """Whom an alert is about, in at most seven characters: ``GPU 5``, ``job``, ``host``, a pid."""
     subject = alert.finding.subject
     if subject.gpu is not None:
-        return f"GPU {subject.gpu}"
+        gpu = next((gpu for gpu in gpus if gpu.uuid == subject.uuid), None)
+        return f"GPU {subject.gpu if gpu is None else name_of(gpu, gpus)}"
     return str(subject.pid) if subject.kind == "process" and subject.pid is not None else subject.kind
 
 

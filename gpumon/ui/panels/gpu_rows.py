@@ -50,6 +50,14 @@ class _Drawn(NamedTuple):
     budget: Shares | None
 
 
+class _Sheet(NamedTuple):
+    """What a line is written on."""
+
+    columns: Columns
+    width: int
+    look: Look
+
+
 class _Cells:
     """Collects the pieces of a line: every number and chart is led in by one blank.
 
@@ -88,12 +96,16 @@ def utilization(gpu: Gpu) -> str:
 def rows(subject: Subject, charts: Charts, columns: Columns, width: int) -> tuple[Row, ...]:
     """The row group of one GPU; the very same one while nothing in it has changed."""
     util = "   –" if subject.instances else utilization(subject.gpu)
-    drawn = _draw(subject, charts, columns)
+    drawn = charts.keep(
+        ("drawn", subject.gpu.uuid),
+        (charts.stamp(columns.timeline), charts.stamp(columns.spark or 1), columns, subject.gpu.power_limit_w,
+         subject.gpu.is_lost, subject.instances),
+        lambda: _draw(subject, charts, columns),
+    )  # fmt: skip
     make = _two_lines if columns.lines == 2 else _one_line
+    sheet = _Sheet(columns, width, charts.look)
     return charts.keep(
-        ("gpu", subject.gpu.uuid),
-        (util, subject[1:], subject.gpu.power_limit_w, drawn, columns, width, charts.look),
-        lambda: make(subject, util, drawn, columns, width, charts.look),
+        ("gpu", subject.gpu.uuid), (util, subject[1:], drawn, width), lambda: make(subject, util, drawn, sheet)
     )
 
 
@@ -102,7 +114,11 @@ def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
     is_parent = subject.instances > 0
     is_instance = gpu.mig_parent_uuid is not None
     timeline: Chart = () if is_parent else charts.timeline(gpu.uuid, columns.timeline, columns.lines)
-    power = temperature = clock = memory = bar = ()
+    power: Pieces = ()
+    temperature: Pieces = ()
+    clock: Pieces = ()
+    memory: Pieces = ()
+    bar: Pieces = ()
     if count and not is_instance:
         limit = temperature_limit_c(gpu)
         if columns.power:
@@ -113,12 +129,10 @@ def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
             )
             (clock,) = charts.spark(gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", is_clock=True)
     if count and columns.lines == 2 and columns.memory:
-        (memory,) = charts.spark(
-            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max"
-        )
+        (memory,) = charts.spark(gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max")
     if columns.budget and not is_parent:
         bar = charts.bar(gpu.uuid, columns.timeline, columns.budget)
-    budget = None if is_parent else charts.budget(gpu.uuid, columns.timeline)
+    budget = None if is_parent or gpu.is_lost else charts.budget(gpu.uuid, columns.timeline)
     return _Drawn(timeline, power, temperature, clock, memory, bar, budget)
 
 
@@ -128,7 +142,7 @@ def _head(subject: Subject, util: str) -> list[Piece]:
     weight = "bold" if subject.is_selected else ""
     if gpu.mig_parent_uuid is not None:
         index = f".{gpu.index}"
-        word = f"{(gpu.mig_profile or '')[:PROFILE_CHARACTERS]} {state.word}".strip()
+        word = f"{(gpu.mig_profile or '')[:PROFILE_CHARACTERS]} {state.word.removeprefix('waits ')}".strip()
     else:
         index = str(gpu.index)
         word = f"MIG ×{subject.instances}" if subject.instances else state.word
@@ -142,9 +156,8 @@ def _head(subject: Subject, util: str) -> list[Piece]:
     ]
 
 
-def _one_line(
-    subject: Subject, util: str, drawn: _Drawn, columns: Columns, width: int, look: Look
-) -> tuple[Row, ...]:
+def _one_line(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+    columns, width, look = sheet
     values, is_hot = subject.values, subject.state.is_hot
     style = "muted" if subject.is_muted else ""
     is_instance = subject.gpu.mig_parent_uuid is not None
@@ -159,7 +172,8 @@ def _one_line(
         (columns.clock, values.clock_mhz, is_hot, drawn.clock),
     ):
         # Heat and clocks belong to the whole card: an instance's cells are empty, not missing.
-        cells.number("" if is_instance else units.number(value), cell_count, style, is_wrong=is_wrong and not is_instance)
+        text = "" if is_instance else units.number(value)
+        cells.number(text, cell_count, style, is_wrong=is_wrong and not is_instance)
         cells.chart(spark, columns.spark if cell_count else 0)
     cells.number(_memory(values.memory_bytes, columns), columns.memory, style)
     use = "" if subject.instances else units.number(drawn.budget.useful if drawn.budget else None)
@@ -174,9 +188,8 @@ def _memory(used_bytes: int | None, columns: Columns) -> str:
     return f"{units.gib(used_bytes):.0f}"
 
 
-def _two_lines(
-    subject: Subject, util: str, drawn: _Drawn, columns: Columns, width: int, look: Look
-) -> tuple[Row, ...]:
+def _two_lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+    columns, width, look = sheet
     gpu, values, is_hot = subject.gpu, subject.values, subject.state.is_hot
     style = "muted" if subject.is_muted else ""
     is_instance = gpu.mig_parent_uuid is not None
@@ -205,4 +218,4 @@ def _two_lines(
 
 def _of_limit(value: str, limit: str) -> str:
     """``391/700``; nothing is said about the limit of an unknown value."""
-    return value if value == units.MISSING or limit == units.MISSING else f"{value}/{limit}"
+    return value if units.MISSING in {value, limit} else f"{value}/{limit}"

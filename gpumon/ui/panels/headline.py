@@ -134,7 +134,7 @@ def small_rows(frame: Frame, view: ViewState, width: int, *, is_tiny: bool) -> t
         what = (TINY if is_tiny else SHORT).get(rule, rule)
         lasted = units.duration(max(0.0, frame.window.last.time_s - headline.alert.since_s))
         tail = f", {lasted}"
-        text = clip(f"{where(headline.alert)} {what}", max(0, width - 3 - len(tail))) + tail
+        text = clip(f"{where(headline.alert, frame.window.last.gpus)} {what}", max(0, width - 3 - len(tail))) + tail
     elif headline.state in WORDS and headline.state != "healthy":
         text = f"{WORDS[headline.state]} {text}"
     ink = INK_OF.get(headline.state, "bold")

@@ -10,8 +10,14 @@ from gpumon.ui.panels.line import fill, section, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.window import HOST_KEY
 
+SPARK_RANK = 5
 FULL_PCT = 90.0
 """Of RAM or /dev/shm: from here on the number is bold."""
+
+
+def spark_width(width: int) -> int:
+    """Columns of the CPU's chart."""
+    return 30 if width >= 160 else 20 if width >= 110 else 10
 
 
 def host_rows(frame: Frame, charts: Charts, width: int) -> tuple[Row, Row]:
@@ -37,20 +43,21 @@ def _pressure(host: Host) -> str:
 
 def _line(host: Host, charts: Charts, width: int) -> Row:
     """Fields in their order; those that do not fit are left out, the least telling first."""
-    spark = 30 if width >= 160 else 20 if width >= 110 else 10
-    fields = [(rank, pieces) for rank, pieces in _fields(host, charts, spark) if pieces]
+    fields = _fields(host, charts, spark_width(width))
     gap = 3 if width >= 110 else 2
-    while fields and _width(fields, gap) > width - 1:
+    row = _joined(fields, gap)
+    while width_of(row) > width - 1 and len(fields) > 1:
         fields.remove(max(fields, key=lambda field: field[0]))
-    row: list[Piece] = [(" ", "")]
-    for number, (_, pieces) in enumerate(fields):
-        row += [(" " * gap, "")] if number else []
-        row += pieces
+        row = _joined(fields, gap)
     return fill(row, width)
 
 
-def _width(fields: list[tuple[int, list[Piece]]], gap: int) -> int:
-    return sum(width_of(pieces) for _, pieces in fields) + gap * (len(fields) - 1) + 1
+def _joined(fields: list[tuple[int, list[Piece]]], gap: int) -> list[Piece]:
+    row: list[Piece] = [(" ", "")]
+    for number, (rank, pieces) in enumerate(fields):
+        row.append((" " * ((1 if rank == SPARK_RANK else gap) if number else 0), ""))
+        row += pieces
+    return row
 
 
 def _fields(host: Host, charts: Charts, spark: int) -> list[tuple[int, list[Piece]]]:
@@ -61,14 +68,22 @@ def _fields(host: Host, charts: Charts, spark: int) -> list[tuple[int, list[Piec
     swap = "–" if host.swap_used_bytes is None else _swap(host.swap_used_bytes)
     return [
         (0, [("CPU ", "muted"), (f"{units.number(host.cpu_pct, 3)}%", "")]),
-        (5, list(cpu_chart)),
+        (SPARK_RANK, list(cpu_chart)),
         (1, [("RAM ", "muted"), (ram, ""), (" G", "muted")]),
         (4, [("swap ", "muted"), (swap.ljust(3), "")]),
-        (2, [("disk R ", "muted"), (units.rate(host.disk_read_bytes_per_s), ""), ("  W ", "muted"),
-             (units.rate(host.disk_write_bytes_per_s), "")]),
+        (2, [("disk R ", "muted"), (units.rate(host.disk_read_bytes_per_s), ""), ("  W", "muted"),
+             (_short_rate(host.disk_write_bytes_per_s), "")]),
         (6, [("net ", "muted"), (units.rate(_network(host)), "")]),
         (3, [("shm ", "muted"), (f"{units.number(shm, 2)}%", "bold" if shm is not None and shm >= FULL_PCT else "")]),
     ]  # fmt: skip
+
+
+def _short_rate(bytes_per_s: float | None) -> str:
+    """Four cells, for the second rate in a field: `` 141`` M/s, ``1.2G``."""
+    if bytes_per_s is None:
+        return units.MISSING.rjust(4)
+    value, unit = units.rate(bytes_per_s).split()
+    return f"{value}G".rjust(4) if unit == "G/s" else value.rjust(4)
 
 
 def _ram(host: Host) -> str:

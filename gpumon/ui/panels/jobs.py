@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.model import Job, Process
+from gpumon.model import Gpu, Job, Process
 from gpumon.monitor import Frame
 from gpumon.signals import workers_of
 from gpumon.ui.glyphs import EIGHTHS
+from gpumon.ui.panels.gpu_heads import name_of
 from gpumon.ui.panels.line import clip, fill, left, right, section, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, process_key
@@ -41,13 +42,25 @@ class _Line(NamedTuple):
     left_out: int = 0
 
 
+class _Load(NamedTuple):
+    """What a trainer and its children do."""
+
+    cpu_pct: float | None
+    """Of all of them together, 100 = one core."""
+    workers_pct: tuple[float, ...] = ()
+    busy: int = 0
+    """Of the workers."""
+
+
 class _Table(NamedTuple):
     """What every row needs to know."""
 
     frame: Frame
     view: ViewState
     processes: Mapping[int, Process]
-    indexes: Mapping[str, int]
+    gpus: Mapping[str, Gpu]
+    loads: Mapping[int, _Load]
+    """By trainer."""
     starved: frozenset[str]
     """Jobs of which an alert says that they wait for data."""
     selected: str | None
@@ -65,15 +78,21 @@ def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLine
         frame,
         view,
         processes,
-        {gpu.uuid: gpu.index for gpu in last.gpus},
+        {gpu.uuid: gpu for gpu in last.gpus},
+        {
+            pid: _load(job, processes[pid], processes)
+            for job in frame.window.jobs
+            for pid in job.trainers
+            if pid in processes
+        },
         _starved(frame),
         _selected(view, trainers),
         width,
         _place(trainers),
     )
     jobs = [job for job in frame.window.jobs if any(pid in processes for pid in job.trainers)]
-    title = section("JOBS", str(len(jobs)) if jobs else "", _sum_in_rule(table, jobs) or NO_PROBE, width)
-    rows: list[Row] = [title]
+    end = (_sum_in_rule(table, jobs) or NO_PROBE) if jobs else ""
+    rows: list[Row] = [section("JOBS", str(len(jobs)) if jobs else "", end, width)]
     keys: list[str | None] = [None]
     notes = [HOST_PIDS] if last.host.sees_host_pids is False else []
     if not jobs and not notes:
@@ -89,6 +108,14 @@ def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLine
         keys.append(_key(line, processes))
     blank = height - len(rows)
     return JobLines((*rows[:height], *[fill((), width)] * blank), (*keys[:height], *[None] * blank))
+
+
+def _load(job: Job, trainer: Process, processes: Mapping[int, Process]) -> _Load:
+    family = [trainer, *(processes[pid] for pid in job.helpers.get(trainer.pid, ()) if pid in processes)]
+    known = [member.cpu_pct for member in family if member.cpu_pct is not None]
+    workers = workers_of(job, trainer.pid, processes)
+    busy = sum(1 for worker in workers if is_busy(worker))
+    return _Load(sum(known) if known else None, tuple(worker.cpu_pct or 0.0 for worker in workers), busy)
 
 
 def _selected(view: ViewState, trainers: Sequence[Process]) -> str | None:
@@ -192,16 +219,11 @@ def _row(table: _Table, line: _Line) -> Row:
         return fill([(f" … {line.left_out} more: j k", "muted")], table.width)
     process, job = line.process, line.job
     members = [table.processes[pid] for pid in ((process.pid,) if process else job.trainers) if pid in table.processes]
-    helpers = [
-        table.processes[pid]
-        for member in members
-        for pid in job.helpers.get(member.pid, ())
-        if pid in table.processes
-    ]
+    loads = [table.loads[member.pid] for member in members]
     key = process_key(process) if process is not None else None
     is_selected = key is not None and key == table.selected
     weight = "bold" if is_selected or process is None else ""
-    cpu = [member.cpu_pct for member in (*members, *helpers) if member.cpu_pct is not None]
+    cpu = [load.cpu_pct for load in loads if load.cpu_pct is not None]
     started = [member.started_s for member in members if member.started_s is not None]
     is_wide = table.width >= WIDE
     pieces: list[Piece] = [("›" if is_selected else " ", "accent")]
@@ -213,7 +235,7 @@ def _row(table: _Table, line: _Line) -> Row:
         (left(_whose(table, members, job), 8 if is_wide else 7), ""),
         (right(_gpus(table, members), 5) + right(_memory(members), 7) + right(units.number(_sm(members)), 5), ""),
         (right(f"{sum(cpu):.0f}" if cpu else units.MISSING, 6) + "  ", ""),
-        *_workers(table, line, members),
+        *_workers(table, line, loads),
         (right(lasted, 8) + "  " if is_wide else right(lasted, 6) + " ", ""),
     ]
     is_rank = is_wide and process is not None and len(job.trainers) > 1
@@ -238,9 +260,13 @@ def _whose(table: _Table, members: Sequence[Process], job: Job) -> str:
 def _gpus(table: _Table, members: Sequence[Process]) -> str:
     """``5``, ``0–7``, ``0,3``; with more than fit a count."""
     uuids = {uuid for member in members for uuid in member.gpu_memory_bytes}
-    indexes = sorted(table.indexes[uuid] for uuid in uuids if uuid in table.indexes)
-    if not indexes:
+    known = [gpu for uuid, gpu in table.gpus.items() if uuid in uuids]
+    if not known:
         return units.MISSING
+    if any(gpu.mig_parent_uuid is not None for gpu in known):
+        names = ",".join(name_of(gpu, tuple(table.gpus.values())) for gpu in known)
+        return names if len(names) <= 4 else f"{len(known)}×"
+    indexes = sorted(gpu.index for gpu in known)
     if len(indexes) > 1 and indexes == list(range(indexes[0], indexes[-1] + 1)):
         return f"{indexes[0]}–{indexes[-1]}"
     text = ",".join(str(index) for index in indexes)
@@ -260,33 +286,30 @@ def _sm(members: Sequence[Process]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _is_busy(worker: Process) -> bool:
+def is_busy(worker: Process) -> bool:
+    """It computes or waits for a disk; a worker that sleeps has nothing to do."""
     return worker.state == "D" or (worker.cpu_pct or 0.0) >= BUSY_WORKER_PCT
 
 
-def _workers_of(table: _Table, job: Job, members: Sequence[Process]) -> list[Process]:
-    return [worker for member in members for worker in workers_of(job, member.pid, table.processes)]
-
-
-def _workers(table: _Table, line: _Line, members: Sequence[Process]) -> list[Piece]:
+def _workers(table: _Table, line: _Line, loads: Sequence[_Load]) -> list[Piece]:
     """A bar for each dataloader worker and how many of them are busy; 14 cells."""
-    workers = _workers_of(table, line.job, members)
+    workers = [pct / 100.0 for load in loads for pct in load.workers_pct]
     if not workers:
         return [(" " * 14, "")]
-    busy = sum(1 for worker in workers if _is_busy(worker))
+    busy = sum(load.busy for load in loads)
     is_starved = line.job.id in table.starved
     count = left(f"{busy}/{len(workers)}", 5)
     if line.process is None:
         return [(left(count, 14), "bold data-text" if is_starved else "useful-text")]
-    loads = [(worker.cpu_pct or 0.0) / 100.0 for worker in workers]
-    if len(loads) > BARS:
-        size = len(loads) / BARS
-        groups = [loads[int(number * size) : int((number + 1) * size)] for number in range(BARS)]
-        loads = [sum(group) / len(group) for group in groups]
+    bars = workers
+    if len(workers) > BARS:
+        size = len(workers) / BARS
+        groups = [workers[int(number * size) : int((number + 1) * size)] for number in range(BARS)]
+        bars = [sum(group) / len(group) for group in groups]
     glyphs = EIGHTHS[table.view.tier]
-    bars = "".join(glyphs[min(7, max(1, round(load * 8)))] for load in loads)
+    text = "".join([glyphs[min(7, max(1, round(load * 8)))] for load in bars])
     return [
-        (left(bars, BARS), "data" if is_starved else "useful"),
+        (left(text, BARS) if len(text) < BARS else text, "data" if is_starved else "useful"),
         (" ", ""),
         (count, "bold data-text" if is_starved and busy == len(workers) else ""),
     ]
@@ -306,7 +329,7 @@ def _sum_in_rule(table: _Table, jobs: Sequence[Job]) -> str:
     if table.width >= WIDE or len(jobs) != 1 or len(jobs[0].trainers) < 2:
         return ""
     members = [table.processes[pid] for pid in jobs[0].trainers if pid in table.processes]
-    workers = _workers_of(table, jobs[0], members)
+    loads = [table.loads[member.pid] for member in members]
     text = f"{len(members)} ranks · {_memory(members)}"
-    busy = sum(1 for worker in workers if _is_busy(worker))
-    return f"{text} · workers {busy}/{len(workers)}" if workers else text
+    workers = sum(len(load.workers_pct) for load in loads)
+    return f"{text} · workers {sum(load.busy for load in loads)}/{workers}" if workers else text

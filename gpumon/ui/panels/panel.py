@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpumon import units
@@ -71,68 +72,96 @@ def chart_width(width: int) -> int:
     return next((count for count in CHART_WIDTHS if CHART_X + count + 1 <= width), 40)
 
 
-def rows(
-    frame: Frame, view: ViewState, subject: Subject, recent: chart.Shares | None, charts: Charts, width: int, size: Heights
-) -> list[Row]:
+class Scene(NamedTuple):
+    """What all panels of a frame share."""
+
+    frame: Frame
+    view: ViewState
+    charts: Charts
+    width: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of every chart."""
+        return chart_width(self.width)
+
+
+class _Part(NamedTuple):
+    """A chart and the labels beside its rows."""
+
+    name: str
+    picture: chart.Chart
+    labels: list[list[Piece]]
+
+
+def rows(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heights) -> list[Row]:
     """All rows of one GPU, rule to budget."""
-    gpu, values, count = subject.gpu, subject.values, chart_width(width)
+    gpu, width = subject.gpu, scene.width
+    drawn = [section(f"GPU {gpu.index}", _name(gpu), _facts(gpu), width, cursor=subject.is_selected)]
+    for part in _parts(scene, subject, recent, size):
+        for number, line in enumerate(part.picture):
+            label = part.labels[number] if number < len(part.labels) else [(" " * CHART_X, "")]
+            drawn.append(_beside(scene, (gpu.uuid, part.name, number), label, line))
+        if part.name == "memory" and size.has_step:
+            drawn.append(fill([(left(" step", 16), "muted"), (NO_PROBE_ROW, "muted")], width))
+    drawn.append(_events(scene, subject))
+    span = left(f" {units.duration(scene.view.span_s)}", CHART_X)
+    end_s = scene.view.end_s(scene.frame.window.last.time_s)
+    drawn.append(fill([(span + chart.axis(end_s, scene.view.span_s, scene.columns), "muted")], width))
+    drawn.append(_budget(scene, gpu))
+    return drawn
+
+
+def _beside(scene: Scene, key: tuple[object, ...], label: list[Piece], line: tuple[Piece, ...]) -> Row:
+    return scene.charts.keep(
+        ("panel", *key), (label, line, scene.width), lambda: fill([*label, *line], scene.width)
+    )  # fmt: skip
+
+
+def _parts(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heights) -> Iterator[_Part]:
+    """Charts from top to bottom: what it does, what that takes, what that does to the card."""
+    gpu, values, count, charts = subject.gpu, subject.values, scene.columns, scene.charts
     style = "muted" if subject.is_muted else ""
     hot = "bold harm" if subject.state.is_hot else style
-    keep = charts.keep
-    drawn = [section(f"GPU {gpu.index}", _name(gpu), _facts(gpu), width, cursor=subject.is_selected)]
-    util = charts.timeline(gpu.uuid, count, size.util)
-    labels = [_label("util", f"{utilization(gpu).strip(' %').rjust(3)} %", style or "bold"), *_shares(recent, style)]
-    parts: list[tuple[str, chart.Chart, list[list[Piece]]]] = [("util", util, labels)]
-    limit = scales.power_limit(gpu)
-    heat_limit = temperature_limit_c(gpu)
-    for name, given, height, role, field, scale, how in (
-        (
-            "power",
-            [
-                _label("power", f"{units.number(values.power_w)} W", style),
-                _label("", "" if limit is None else f"of {limit:.0f} W", "muted"),
-            ],
-            size.power, "power", "power_w", scales.power_scale(gpu), "mean",
+    power_limit, heat_limit = scales.power_limit(gpu), temperature_limit_c(gpu)
+    util = _label("util", f"{utilization(gpu).strip(' %').rjust(3)} %", style or "bold")
+    yield _Part("util", charts.timeline(gpu.uuid, count, size.util), [util, *_shares(recent, style)])
+    yield _Part(
+        "power",
+        charts.spark(gpu.uuid, "power_w", count, scales.power_scale(gpu), "power", height=size.power),
+        [
+            _label("power", f"{units.number(values.power_w)} W", style),
+            _label("", "" if power_limit is None else f"of {power_limit:.0f} W", "muted"),
+        ],
+    )
+    yield _Part(
+        "memory",
+        charts.spark(
+            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max", height=size.memory
         ),
-        (
-            "memory", [_label("memory", _memory(gpu, values.memory_bytes), style)],
-            size.memory, "memory", "memory_used_bytes", scales.memory_scale(gpu), "max",
+        [_label("memory", _memory(gpu, values.memory_bytes), style)],
+    )
+    yield _Part(
+        "temp",
+        charts.spark(
+            gpu.uuid, "temperature_c", count, scales.temperature_scale(gpu), "temperature",
+            how="max", height=size.temperature, limit=heat_limit,
         ),
-        (
-            "temp",
-            [
-                _label("temp", f"{units.number(values.temperature_c)} °C", hot),
-                _label("", "" if heat_limit is None else f"limit {heat_limit:.0f}", "muted"),
-            ],
-            size.temperature, "temperature", "temperature_c", scales.temperature_scale(gpu), "max",
+        [
+            _label("temp", f"{units.number(values.temperature_c)} °C", hot),
+            _label("", "" if heat_limit is None else f"limit {heat_limit:.0f}", "muted"),
+        ],
+    )  # fmt: skip
+    yield _Part(
+        "clock",
+        charts.spark(
+            gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", height=size.clock, is_clock=True
         ),
-        (
-            "clock",
-            [
-                _label("SM MHz", units.number(values.clock_mhz), hot),
-                _label("", "" if gpu.sm_clock_max_mhz is None else f"max {gpu.sm_clock_max_mhz:.0f}", "muted"),
-            ],
-            size.clock, "clock", "sm_clock_mhz", scales.clock_scale(gpu), "mean",
-        ),
-    ):  # fmt: skip
-        picture = charts.spark(
-            gpu.uuid, field, count, scale, role, how=how, height=height,  # type: ignore[arg-type]
-            limit=heat_limit if name == "temp" else None, is_clock=name == "clock",
-        )  # fmt: skip
-        parts.append((name, picture, given))
-    for name, picture, given in parts:
-        for number, line in enumerate(picture):
-            label = given[number] if number < len(given) else [(" " * CHART_X, "")]
-            drawn.append(
-                keep(("panel", gpu.uuid, name, number), (label, line, width), lambda a=label, b=line: fill([*a, *b], width))
-            )
-        if name == "memory" and size.has_step:
-            drawn.append(fill([(left(" step", 16), "muted"), (NO_PROBE_ROW, "muted")], width))
-    drawn.append(_events(frame, subject, charts, count, width))
-    span = left(f" {units.duration(view.span_s)}", CHART_X)
-    drawn.append(fill([(span + chart.axis(view.end_s(frame.window.last.time_s), view.span_s, count), "muted")], width))
-    drawn.append(_budget(gpu, charts, count, width))
-    return drawn
+        [
+            _label("SM MHz", units.number(values.clock_mhz), hot),
+            _label("", "" if gpu.sm_clock_max_mhz is None else f"max {gpu.sm_clock_max_mhz:.0f}", "muted"),
+        ],
+    )
 
 
 def _label(name: str, value: str, style: str) -> list[Piece]:
@@ -185,8 +214,9 @@ def _memory(gpu: Gpu, used: int | None) -> str:
     return text if len(text) <= 9 else f"{units.gib(used):.0f}/{total} G"
 
 
-def _events(frame: Frame, subject: Subject, charts: Charts, count: int, width: int) -> Row:
+def _events(scene: Scene, subject: Subject) -> Row:
     """The limiter that acts now, limiter bands over time, and marks where alerts began."""
+    frame, charts, count, width = scene.frame, scene.charts, scene.columns, scene.width
     uuid = subject.gpu.uuid
     band = list(charts.band(uuid, count))
     marks = []
@@ -217,8 +247,9 @@ def _limiter(gpu: Gpu) -> tuple[str, str]:
     return "no limit", "muted"
 
 
-def _budget(gpu: Gpu, charts: Charts, count: int, width: int) -> Row:
+def _budget(scene: Scene, gpu: Gpu) -> Row:
     """The time budget of the span as a bar and as numbers that add up to 100."""
+    charts, count, width = scene.charts, scene.columns, scene.width
     shares = charts.budget(gpu.uuid, count)
     bar = charts.bar(gpu.uuid, count, BAR)
     return charts.keep(("panel budget", gpu.uuid), (shares, bar, width), lambda: _budget_row(shares, bar, width))
@@ -239,4 +270,3 @@ def _budget_row(shares: chart.Shares | None, bar: tuple[Piece, ...], width: int)
         pieces += [(f"  {name} " if pieces[-1][0] != " " else f"{name} ", "muted")]
         pieces.append((f"{parts[name]:>{digits}}%", loud if is_loud and name != "peer" else ""))
     return fill(pieces, width)
-

@@ -100,7 +100,7 @@ def _state(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], *, is_st
 def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None]) -> tuple[str, str]:
     """What it does while no alert says so."""
     job = frame.window.job_of(gpu.uuid)
-    if job is not None and job.phase in WORD_OF_PHASE:
+    if job is not None and job.kind == "training" and job.phase in WORD_OF_PHASE:
         return WORD_OF_PHASE[job.phase], "muted"
     part = shares.get(gpu.uuid)
     if part is not None:

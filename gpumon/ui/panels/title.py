@@ -31,7 +31,7 @@ def title_row(frame: Frame, view: ViewState, column_s: float, width: int) -> Row
     room = width - width_of(end) - 2
     start: list[Piece] = [(" gpumon ", "bold")]
     if frame.info.kind == "demo":
-        start += [(" ", ""), (" DEMO ", "bold reverse accent"), ("  ", "")]
+        start += [(" DEMO ", "bold reverse accent"), (" ", "")]
         texts = [f"simulated GPUs · scenario {frame.info.name}", f"scenario {frame.info.name}", "simulated", ""]
     else:
         texts = _machine(frame)

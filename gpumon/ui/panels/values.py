@@ -8,11 +8,12 @@ from gpumon.model import Gpu
 from gpumon.monitor import Frame
 from gpumon.ui.panels.chart import Shares
 from gpumon.ui.panels.state import recent
-from gpumon.window import Window
 
 SLOW_FROM_GPUS = 5
 SLOW_S = 2.0
 """With this many GPUs everything but utilization is renewed every other second: half the bytes."""
+MOST_FRAMES = 10
+"""A mean is of no more frames than this, however long the screen was away."""
 
 
 class Values(NamedTuple):
@@ -35,6 +36,8 @@ class Pace:
         """The time budget of the last seconds, per GPU."""
         self.version = 0
         self._elapsed_s = 0.0
+        self._passed: list[tuple[Gpu, ...]] = []
+        """The GPUs of the frames since then: what the means are of."""
 
     def follow(self, frame: Frame) -> None:
         """Take over the frame's numbers if it is time."""
@@ -42,15 +45,17 @@ class Pace:
         if self.frame is frame:
             return
         since_s = window.elapsed_s - self._elapsed_s
+        self._passed.append(window.last.gpus)
         pace_s = SLOW_S if len(window.last.gpus) >= SLOW_FROM_GPUS else 0.0
         if self.frame is not None and 0.0 <= since_s < pace_s - 0.5 * min(window.interval_s, 1.0):
             if _same_gpus(self.frame, frame):
                 return
             since_s = 0.0
-        mean_s = since_s if 0.0 < since_s <= 10.0 else window.interval_s
+        passed = self._passed[-MOST_FRAMES:] if 0.0 < since_s <= MOST_FRAMES else [window.last.gpus]
+        self._passed = []
         self.frame = frame
         self._elapsed_s = window.elapsed_s
-        self.values = {gpu.uuid: _values(window, gpu, mean_s) for gpu in window.last.gpus}
+        self.values = {gpu.uuid: _values(gpu, place, passed) for place, gpu in enumerate(window.last.gpus)}
         self.shares = {gpu.uuid: recent(window, gpu) for gpu in window.last.gpus}
         self.version += 1
 
@@ -63,18 +68,21 @@ def _same_gpus(old: Frame, new: Frame) -> bool:
     )
 
 
-def _values(window: Window, gpu: Gpu, seconds: float) -> Values:
+def _values(gpu: Gpu, place: int, passed: list[tuple[Gpu, ...]]) -> Values:
+    if gpu.is_lost:
+        return Values()
+    same = [gpus[place] for gpus in passed if place < len(gpus) and gpus[place].uuid == gpu.uuid]
     return Values(
-        _mean(window, gpu, "power_w", gpu.power_w, seconds),
-        _mean(window, gpu, "temperature_c", gpu.temperature_c, seconds),
-        _mean(window, gpu, "sm_clock_mhz", gpu.sm_clock_mhz, seconds),
+        _mean(gpu.power_w, [one.power_w for one in same]),
+        _mean(gpu.temperature_c, [one.temperature_c for one in same]),
+        _mean(gpu.sm_clock_mhz, [one.sm_clock_mhz for one in same]),
         gpu.memory_used_bytes,
     )
 
 
-def _mean(window: Window, gpu: Gpu, field: str, newest: float | None, seconds: float) -> int | None:
+def _mean(newest: float | None, passed: list[float | None]) -> int | None:
     """None as soon as the newest value is missing: nothing old is shown as new."""
-    if newest is None or gpu.is_lost:
+    if newest is None:
         return None
-    mean = window.mean(gpu, field, seconds)
-    return round(newest if mean is None else mean)
+    known = [value for value in passed if value is not None]
+    return round(sum(known) / len(known)) if known else round(newest)
