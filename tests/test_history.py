@@ -1,0 +1,244 @@
+"""Series, means, columns and tiers: what was sampled is what is read, and gaps stay gaps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.history import History, Window
+from gpumon.model import Event
+from gpumon.rings import Ring
+from tests import builders
+
+GPU = builders.gpu()
+
+
+def filled(powers: list[float | None], interval_s: float = 1.0, start_s: float = builders.NOON) -> Window:
+    """A window after one sample per power."""
+    history = History()
+    for number, power in enumerate(powers):
+        gpus = [builders.gpu(power_w=power)]
+        window = history.append(
+            builders.snapshot(start_s + number * interval_s, gpus, interval_s=interval_s if number else None)
+        )
+    return window
+
+
+def test_a_series_gives_the_samples_with_their_gaps() -> None:
+    """Oldest first, None where the driver reported nothing, and as long as the ages."""
+    window = filled([100.0, None, 300.0, 400.0])
+    assert window.series(GPU, "power_w", 3) == [None, 300.0, 400.0]
+    assert window.ages(3) == [2.0, 1.0, 0.0]
+    assert window.series(GPU, "power_w", 100) == [100.0, None, 300.0, 400.0]
+
+
+def test_an_unknown_field_names_the_nearest() -> None:
+    """A misspelt series is a mistake of the caller."""
+    with pytest.raises(KeyError, match="power_w"):
+        filled([1.0]).series(GPU, "powr_w", 10)
+    with pytest.raises(KeyError, match="power_w"):
+        filled([1.0]).series("GPU-that-is-not", "powr_w", 10)
+
+
+def test_an_unknown_subject_is_all_gaps() -> None:
+    """A GPU that was never there has no samples, as many as there are moments."""
+    assert filled([1.0, 2.0]).series("GPU-that-is-not", "power_w", 10) == [None, None]
+
+
+def test_a_mean_counts_time_not_samples() -> None:
+    """A sample over three seconds weighs three times one over a second."""
+    history = History()
+    history.append(builders.snapshot(interval_s=None, gpus=[builders.gpu(power_w=0.0)]))
+    history.append(builders.snapshot(builders.NOON + 3, [builders.gpu(power_w=100.0)], interval_s=3.0))
+    window = history.append(builders.snapshot(builders.NOON + 4, [builders.gpu(power_w=500.0)], interval_s=1.0))
+    assert window.mean(GPU, "power_w", 4) == pytest.approx(200.0)
+
+
+def test_a_mean_of_less_than_half_is_no_mean() -> None:
+    """Twenty of sixty seconds are too little to judge a minute."""
+    window = filled([100.0] * 20)
+    assert window.mean(GPU, "power_w", 60) is None
+    assert window.mean(GPU, "power_w", 30) == pytest.approx(100.0)
+    assert filled([None] * 40 + [100.0] * 20).mean(GPU, "power_w", 60) is None
+
+
+def test_a_mean_may_end_earlier() -> None:
+    """``ago_s`` gives the mean of the time before something began."""
+    window = filled([100.0] * 60 + [300.0] * 30)
+    assert window.mean(GPU, "power_w", 60, ago_s=30) == pytest.approx(100.0)
+
+
+def test_covers_needs_four_fifths() -> None:
+    """A minute is covered by 60 samples or by 48 that are there, not by half of it."""
+    assert filled([1.0] * 61).covers(60)
+    assert not filled([1.0] * 30).covers(60)
+
+
+def test_share_of_time() -> None:
+    """Bounds are half open: at least, below."""
+    window = filled([10.0, 20.0, 30.0, 40.0])
+    assert window.share(GPU, "power_w", 4, below=30) == pytest.approx(50.0)
+    assert window.share(GPU, "power_w", 4, at_least=30) == pytest.approx(50.0)
+
+
+def test_an_older_window_never_changes() -> None:
+    """A reader may hold a window while sampling goes on."""
+    history = History()
+    for number in range(50):
+        window = history.append(builders.snapshot(builders.NOON + number, [builders.gpu(power_w=float(number))]))
+        if number == 20:
+            held = window
+            before = (held.series(GPU, "power_w", 10), held.mean(GPU, "power_w", 10), held.elapsed_s)
+    assert (held.series(GPU, "power_w", 10), held.mean(GPU, "power_w", 10), held.elapsed_s) == before
+    assert held.last.gpus[0].power_w == 20.0
+
+
+def test_a_stale_or_lost_gpu_is_a_gap() -> None:
+    """Old values are never repeated as if they were new."""
+    history = History()
+    history.append(builders.snapshot(interval_s=None))
+    history.append(builders.snapshot(builders.NOON + 1, [builders.gpu(age_s=4.0)]))
+    window = history.append(builders.snapshot(builders.NOON + 2, [builders.gpu(is_lost=True)]))
+    assert window.series(GPU, "power_w", 3) == [640.0, None, None]
+
+
+def test_limiters_come_from_counters_else_from_bits() -> None:
+    """Rules and charts share one series; a window tells which it is."""
+    history = History()
+    counted = builders.gpu(0, throttled_pct={"sw_thermal": 12.0})
+    by_bits = builders.gpu(1, throttled_pct=None, clocks_event_reasons=("sw_thermal",))
+    unknown = builders.gpu(2, throttled_pct=None, clocks_event_reasons=None)
+    window = history.append(builders.snapshot(gpus=[counted, by_bits, unknown], interval_s=None))
+    found = [window.series(gpu, "throttled_pct.sw_thermal", 1)[0] for gpu in (counted, by_bits, unknown)]
+    assert found == [12.0, 100.0, None]
+    assert [window.is_counted(gpu) for gpu in (counted, by_bits)] == [True, False]
+
+
+def test_the_drivers_windows_are_kept_and_stand_for_time() -> None:
+    """The ring is read whole; an idle GPU's empty ring counts as long as a full one."""
+    history = History()
+    history.append(builders.snapshot(interval_s=None, gpus=[builders.gpu(utilization_samples_pct=(9.0,))]))
+    busy = builders.gpu(utilization_samples_pct=(100.0, 0.0, 100.0, 0.0, 100.0, 0.0))
+    history.append(builders.snapshot(builders.NOON + 1, [busy]))
+    window = history.append(builders.snapshot(builders.NOON + 2, [builders.gpu(utilization_pct=0.0)]))
+    assert window.samples(GPU, 2) == [100.0, 0.0, 100.0, 0.0, 100.0, 0.0] + [0.0] * 6
+    assert window.series(GPU, "utilization_pct", 2) == [50.0, 0.0]
+
+
+def test_columns_are_aligned_to_the_clock() -> None:
+    """A column holds the samples taken in it; before the first and after the last there is nothing."""
+    window = filled([float(number) for number in range(31)])
+    columns = window.bins(GPU, "power_w", end_s=builders.NOON + 40, width_s=10, count=5)
+    assert columns == [None, pytest.approx(5.5), pytest.approx(15.5), pytest.approx(25.5), None]
+    assert window.bins(GPU, "power_w", end_s=builders.NOON + 30, width_s=10, count=1, how="max") == [30.0]
+    assert window.bins(GPU, "power_w", end_s=builders.NOON + 30, width_s=10, count=1, how="min") == [21.0]
+
+
+def test_a_column_shorter_than_the_interval_is_filled() -> None:
+    """With a sample every 5 s, columns of 1 s all show the sample that covers them."""
+    window = filled([10.0, 20.0, 30.0], interval_s=5.0)
+    columns = window.bins(GPU, "power_w", end_s=builders.NOON + 10, width_s=1, count=10)
+    assert columns == [20.0] * 5 + [30.0] * 5
+
+
+def test_a_suspend_is_a_gap() -> None:
+    """Five minutes without samples are not drawn from the sample after them."""
+    history = History()
+    for number in range(20):
+        history.append(builders.snapshot(builders.NOON + number, interval_s=1.0 if number else None))
+    window = history.append(builders.snapshot(builders.NOON + 319, interval_s=300.0))
+    columns = window.bins(GPU, "power_w", end_s=builders.NOON + 320, width_s=20, count=16)
+    assert columns[0] == 640.0
+    assert columns[1:15] == [None] * 14
+    assert columns[15] == 640.0
+    assert window.passed_s == 3.0
+
+
+def test_a_step_of_the_clock_tears_nothing() -> None:
+    """After a step by an hour the whole past moves along with it."""
+    history = History()
+    for number in range(20):
+        history.append(builders.snapshot(builders.NOON + number, interval_s=1.0 if number else None))
+    window = history.append(builders.snapshot(builders.NOON + 3620, interval_s=1.0))
+    columns = window.bins(GPU, "power_w", end_s=builders.NOON + 3620, width_s=10, count=2)
+    assert columns == [640.0, 640.0]
+
+
+@pytest.mark.parametrize("interval_s", [0.5, 2.0])
+def test_settled_columns_come_from_memory_and_stay_the_same(interval_s: float) -> None:
+    """Asking again gives equal columns, and an older window sees its own past only."""
+    history = History()
+    for number in range(int(120 / interval_s)):
+        gpus = [builders.gpu(power_w=float(number))]
+        window = history.append(builders.snapshot(builders.NOON + number * interval_s, gpus, interval_s=interval_s))
+        if number == int(60 / interval_s):
+            early = window
+    end = builders.NOON + 120
+    first = window.bins(GPU, "power_w", end_s=end, width_s=10, count=12)
+    assert window.bins(GPU, "power_w", end_s=end, width_s=10, count=12) == first
+    assert early.bins(GPU, "power_w", end_s=end, width_s=10, count=12)[:6] == first[:6]
+    assert early.bins(GPU, "power_w", end_s=end, width_s=10, count=12)[7:] == [None] * 5
+
+
+def test_old_columns_come_from_the_coarser_tiers() -> None:
+    """When the raw ring has gone round, mean, min and max of ten seconds remain."""
+    history = History(raw_slots=60)
+    for number in range(401):
+        gpus = [builders.gpu(power_w=float(number % 10))]
+        window = history.append(builders.snapshot(builders.NOON + number, gpus, interval_s=1.0 if number else None))
+    end = builders.NOON + 400
+    assert window.bins(GPU, "power_w", end_s=end, width_s=20, count=20)[1] == pytest.approx(4.5)
+    assert window.bins(GPU, "power_w", end_s=end, width_s=20, count=20, how="max")[1] == 9.0
+    assert window.bins(GPU, "power_w", end_s=end, width_s=20, count=20, how="min")[1] == 0.0
+    assert window.span_s == pytest.approx(400, abs=10)
+    assert len(window.series(GPU, "power_w", 400)) == pytest.approx(60, abs=3)
+
+
+def test_processes_that_ended_are_forgotten() -> None:
+    """Workers that come and go do not pile up."""
+    history = History(raw_slots=100)
+    for number in range(400):
+        processes = [builders.process(), builders.worker(5000 + number // 10)]
+        window = history.append(builders.snapshot(builders.NOON + number, processes=processes))
+    assert len([key for key in history._store.series if key[0].isdigit()]) < 25
+    assert window.mean(builders.process(), "cpu_pct", 60) == pytest.approx(60.0)
+
+
+def test_events_are_found_by_their_age() -> None:
+    """Only what happened in the last seconds, oldest first."""
+    history = History()
+    for number in range(10):
+        happened = [Event(kind="xid", xid=number)]
+        window = history.append(builders.snapshot(builders.NOON + number, events=happened))
+    assert [event.xid for event in window.events(3)] == [7, 8, 9]
+
+
+def test_what_was_learned_is_offered() -> None:
+    """Baselines given by the budget fold are read through the window."""
+    window = History().append(builders.snapshot(), baselines={builders.uuid(0): {"power_idle_w": 71.0}})
+    assert window.baseline(GPU, "power_idle_w") == 71.0
+    assert window.baseline(GPU, "sm_clock_cool_mhz") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.integers(0, 1000).map(float)), min_size=1, max_size=90),
+    st.integers(1, 100),
+)
+def test_a_ring_gives_back_what_was_written(values: list[float | None], slots: int) -> None:
+    """Whatever was written last, in whatever order of gaps, the newest rows read back unchanged."""
+    ring = Ring(2, slots, 0)
+    for row, value in enumerate(values):
+        if value is not None:
+            ring.write(row, [value, -value])
+    last = len(values) - 1
+    first = max(0, last - slots + 1)
+    for field, sign in ((0, 1), (1, -1)):
+        found = ring.column(field, first, last)
+        wanted = [math.nan if value is None else sign * value for value in values[first:]]
+        assert [None if math.isnan(one) else one for one in found] == [
+            None if math.isnan(one) else one for one in wanted
+        ]
