@@ -1,0 +1,234 @@
+"""The whole engine on simulated machines: right alarm, right cause, right time, and silence when all is well."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from gpumon.alerts import Headline
+from gpumon.model import Abstention, Alert, Event, Snapshot
+from gpumon.monitor import Frame, Monitor, SourceInfo, frames
+from gpumon.rules.sw_thermal import Limits
+from gpumon.sources.demo import TRACE_START_S, simulate
+from gpumon.window import Window
+from tests import builders
+
+ONSET_S = 225.0
+"""When the demo's troubles begin."""
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {"seed": 1},
+    {"window_s": 1 / 6},
+    {"window_s": 1.0},
+    {"interval_s": 0.5},
+    {"interval_s": 2.0},
+    {"seed": 3, "dropped": 0.05},
+)
+
+
+class Outcome(NamedTuple):
+    """The end of a run and everything that fired on the way."""
+
+    window: Window
+    alerts: tuple[Alert, ...]
+    headline: Headline
+    fired: dict[tuple[str, int | None], Alert]
+    abstained: tuple[Abstention, ...]
+
+
+def run(scenario: str, seconds: float = 420.0, *, dropped: float = 0.0, **fields: Any) -> Outcome:
+    """A simulated run through the whole engine."""
+    taken: Iterable[Snapshot] = simulate(scenario, seconds, **fields)
+    return watched(without_some(taken, dropped) if dropped else taken)
+
+
+def watched(taken: Iterable[Snapshot]) -> Outcome:
+    monitor = Monitor()
+    fired: dict[tuple[str, int | None], Alert] = {}
+    for snapshot in taken:
+        window, alerts, abstained, headline = monitor.take(snapshot)
+        for alert in alerts:
+            if alert.is_firing():
+                fired[alert.finding.rule, alert.finding.subject.gpu] = alert
+    return Outcome(window, alerts, headline, fired, abstained)
+
+
+def without_some(taken: Iterable[Snapshot], share: float) -> Iterator[Snapshot]:
+    """Drop samples at random; the next one stands for the time of those before it."""
+    chance = random.Random(5)
+    missed = 0.0
+    for number, snapshot in enumerate(taken):
+        if number and chance.random() < share:
+            missed += snapshot.interval_s or 0.0
+        else:
+            interval = None if snapshot.interval_s is None else snapshot.interval_s + missed
+            missed = 0.0
+            yield msgspec.structs.replace(snapshot, interval_s=interval)
+
+
+def since(alert: Alert) -> float:
+    return alert.since_s - TRACE_START_S
+
+
+def raised(alert: Alert) -> float:
+    assert alert.raised_s is not None
+    return alert.raised_s - TRACE_START_S
+
+
+@pytest.mark.parametrize("variant", [{}, *VARIANTS], ids=str)
+def test_throttled(variant: dict[str, Any]) -> None:
+    """GPU 5 is named, critical, with its onset; its seven victims are not, and nobody starves."""
+    outcome = run("throttled", **variant)
+    assert set(outcome.fired) == {("sw-thermal", 5)}
+    alert = outcome.fired["sw-thermal", 5]
+    assert (alert.finding.severity, alert.finding.confidence) == ("critical", "certain")
+    # Heat needs about a quarter of a minute to reach the limit after the air is blocked.
+    assert ONSET_S <= since(alert) <= ONSET_S + 30
+    assert raised(alert) - since(alert) <= 150
+    assert alert.finding.cost is not None
+    assert alert.finding.cost.lost_pct == pytest.approx(33, abs=4)
+    assert outcome.headline.text == "GPU 5 throttles at its temperature limit"
+    assert outcome.headline.cause is not None
+    assert outcome.headline.cause.startswith("87 °C, siblings ")
+
+
+def test_the_victims_of_a_throttled_gpu_wait_for_it() -> None:
+    """The budget shows grey on seven and red on one, and all lose the same."""
+    outcome = run("throttled")
+    for gpu in outcome.window.last.gpus:
+        shares = {
+            name: outcome.window.mean(gpu, f"budget.{name}_pct", 60.0) for name in ("throttled", "peer", "useful")
+        }
+        mine = "throttled" if gpu.index == 5 else "peer"
+        assert shares[mine] == pytest.approx(33, abs=4)
+        assert shares["useful"] == pytest.approx(67, abs=4)
+
+
+@pytest.mark.parametrize("variant", [{}, *VARIANTS], ids=str)
+@pytest.mark.parametrize(
+    ("scenario", "cause"),
+    [("input-bound", "workers-saturated"), ("cpu-contention", "cpu-contention"), ("disk-bound", "disk-bound")],
+)
+def test_starved(scenario: str, cause: str, variant: dict[str, Any]) -> None:
+    """The right cause, whatever the driver's window, the interval and the samples lost."""
+    outcome = run(scenario, **variant)
+    assert set(outcome.fired) == {("data-starved", 0)}
+    alert = outcome.fired["data-starved", 0]
+    assert (alert.finding.severity, alert.finding.cause) == ("warning", cause)
+    assert ONSET_S - 1 <= since(alert) <= ONSET_S + 20
+    assert raised(alert) - since(alert) <= 90
+    assert outcome.headline.state == "warning"
+    assert outcome.headline.cost is not None
+    assert outcome.headline.cost.startswith("gain ≤ 1.")
+
+
+@pytest.mark.parametrize("variant", [{}, {"window_s": 1.0}, {"interval_s": 2.0}], ids=str)
+def test_a_straggler_is_named_alone(variant: dict[str, Any]) -> None:
+    """Rank 2 waits for its loader; the ranks that wait for it get no alert of their own."""
+    outcome = run("straggler", **variant)
+    assert set(outcome.fired) == {("data-starved", 2)}
+    assert outcome.fired["data-starved", 2].finding.cause == "workers-saturated"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_healthy_is_silent(seed: int) -> None:
+    """Ten minutes of a healthy run raise nothing."""
+    outcome = run("healthy", 600.0, seed=seed)
+    assert outcome.fired == {}
+    assert outcome.headline.state == "healthy"
+    assert outcome.headline.text.startswith("1 job, 1 GPU busy, useful 9")
+
+
+@pytest.mark.parametrize("scenario", ["many", "no-gpm", "idle", "leaking", "fragmented", "hang"])
+def test_other_stories_raise_nothing_of_these_rules(scenario: str) -> None:
+    """Troubles that belong to other rules, and quiet machines, do not look like these."""
+    outcome = run(scenario, 500.0, interval_s=2.0)
+    assert outcome.fired == {}
+
+
+def test_an_evaluation_does_not_end_the_alert() -> None:
+    """Starvation interrupted by an evaluation is one alert, raised once, and recovers at its end."""
+    outcome = run("input-bound", 2300.0, seed=5, interval_s=2.0)
+    (alert,) = outcome.alerts
+    assert (alert.state, alert.times_raised) == ("resolved", 1)
+    assert alert.cleared_s is not None
+    assert alert.cleared_s - TRACE_START_S == pytest.approx(ONSET_S + 1800, abs=75)
+
+
+def test_the_first_epoch_is_information() -> None:
+    """A cold cache in the first ten minutes of a process has no badge."""
+    outcome = run("first-epoch", 620.0)
+    alert = outcome.fired["data-starved", 0]
+    assert (alert.finding.severity, alert.finding.cause) == ("info", "disk-bound")
+    assert outcome.headline.state == "training"
+
+
+def test_a_lost_gpu() -> None:
+    """Critical within five seconds, with the Xid; the others wait for it."""
+    outcome = run("lost-gpu", 430.0)
+    assert set(outcome.fired) == {("gpu-lost", 3)}
+    alert = outcome.fired["gpu-lost", 3]
+    assert raised(alert) <= 390 + 5
+    assert alert.finding.summary == "GPU 3 lost (fell off the bus, Xid 79)"
+    assert outcome.headline.cost == "cost its job (rank 3)"
+    assert outcome.headline.fix == "save what you can, reboot the node"
+
+
+def test_an_instance_is_named_by_its_parent() -> None:
+    """On a split GPU the starved instance is 0.1, and the alert is about it alone."""
+    outcome = run("mig", 330.0)
+    (alert,) = outcome.fired.values()
+    assert alert.finding.summary.startswith("GPU 0.1 waits for data")
+
+
+def test_xids_are_read_from_the_kernels_line() -> None:
+    """Without a number of its own the event's text gives it."""
+    gone = [builders.gpu(2, is_lost=True)]
+    told = Event(
+        kind="xid", gpu_uuid=builders.uuid(2), text="NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    )
+    outcome = watched([builders.snapshot(), builders.snapshot(builders.NOON + 1, gone, events=[told])])
+    assert outcome.headline.text.endswith("(fell off the bus, Xid 79)")
+
+
+def test_frames_carry_everything() -> None:
+    """One frame per snapshot, with the source's kind and name and what it cost."""
+    source = builders.ListSource(builders.snapshots(5), name="throttled")
+    taken = list(frames(source))
+    assert len(taken) == 5
+    assert taken[-1].info == SourceInfo(kind="demo", name="throttled")
+    assert all(frame.sample_ms is not None and frame.sample_ms >= 0 for frame in taken)
+    assert taken[-1].window.last.time_s == builders.NOON + 4
+
+
+def last_of(taken: Iterator[Frame]) -> Frame:
+    frame = None
+    for frame in taken:  # noqa: B007
+        pass
+    assert frame is not None
+    return frame
+
+
+def test_limits_and_muted_rules_are_obeyed() -> None:
+    """A rule can be made less eager, or not be judged at all."""
+    hot = [builders.gpu(sm_clock_mhz=1600.0, temperature_c=87.0, throttled_pct={"sw_thermal": 60.0})]
+    series = [*builders.snapshots(100), *builders.snapshots(200, start_s=builders.NOON + 100, gpus=hot)]
+    series = [msgspec.structs.replace(one, interval_s=1.0) for one in series]
+    assert [alert.finding.rule for alert in last_of(frames(builders.ListSource(series))).alerts] == ["sw-thermal"]
+    tolerant = {"sw-thermal": Limits(clock_lost_pct=20.0)}
+    assert last_of(frames(builders.ListSource(series), limits=tolerant)).alerts == ()
+    assert last_of(frames(builders.ListSource(series), muted_rules=frozenset({"sw-thermal"}))).alerts == ()
+
+
+def test_a_backlog_folds_quickly() -> None:
+    """Ten minutes of eight GPUs and 72 processes open within a second of CPU (measured: 0.35 s)."""
+    taken = list(simulate("throttled", 600.0))
+    monitor = Monitor()
+    began = time.process_time()
+    for snapshot in taken:
+        monitor.take(snapshot)
+    assert time.process_time() - began < 2.0
