@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 CRASHED = 70
 
 
-def run_app(make_source: Callable[[], PacedSource], config: Config, *, no_color: bool = False) -> int:
+def run_app(
+    make_source: Callable[[], PacedSource], config: Config, *, no_color: bool = False, notice: str | None = None
+) -> int:
     """Show the live screen until the user leaves it; returns the exit code.
 
     Args:
         make_source: called on the sampler's thread.
         config: the effective configuration, the command line's options applied.
         no_color: ``--no-color``.
+        notice: said in the headline's second row for the first seconds.
 
     Raises:
-        UsageError: this is not a terminal.
+        NotATerminal: no screen can be drawn here.
         GpumonError: what ended sampling, for the command line to print.
     """
     tty.require_terminal()
@@ -60,8 +63,11 @@ def run_app(make_source: Callable[[], PacedSource], config: Config, *, no_color:
         palette,
         mutes=mutes,
         typed=question.typed,
+        notice=notice,
         can_paint=os.environ.get("GPUMON_PAINT") != "0",
     )
+    if sampler.error is not None:  # no driver, most of the time: known before the screen opens
+        raise sampler.error
     app.run(mouse=False)
     sampler.stop()
     if app.failure is not None:
@@ -70,8 +76,8 @@ def run_app(make_source: Callable[[], PacedSource], config: Config, *, no_color:
 
 
 def _settle_textual(depth: Depth) -> None:
-    """Textual reads these once, at import: no 24-bit colour, no size from the shell, no greys in place of NO_COLOR."""
+    """Textual reads these once, at import: no 24-bit colour, no size from the shell, no filters."""
     os.environ["TEXTUAL_COLOR_SYSTEM"] = "256" if depth == 256 else "standard"
     os.environ["TEXTUAL_ANIMATIONS"] = "none"
-    for name in ("COLUMNS", "LINES", "NO_COLOR", "TEXTUAL", "TEXTUAL_DRIVER", "TEXTUAL_FILTERS"):
+    for name in ("COLUMNS", "LINES", "TEXTUAL", "TEXTUAL_DRIVER", "TEXTUAL_FILTERS"):
         os.environ.pop(name, None)

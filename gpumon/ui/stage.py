@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ from gpumon.ui.terminal import Terminal, add_signal_handlers
 from gpumon.ui.view import Part, ViewState, alert_key
 
 TOAST_S = 3.0
+NOTICE_S = 12.0
+"""How long the screen says why it shows the demo."""
 CPU_WINDOW_S = 5.0
 
 
@@ -86,10 +91,12 @@ class Stage(BoardApp):
         *,
         mutes: MuteList | None = None,
         typed: bytes = b"",
+        notice: str | None = None,
         can_paint: bool = True,
     ) -> None:
         """Without a sampler the app is a renderer: set ``frame`` and call ``draw``."""
-        super().__init__(driver_class=Terminal, ansi_color=True)
+        with _no_color_is_ours():
+            super().__init__(driver_class=Terminal, ansi_color=True)
         self.sampler = sampler
         self.config = config
         self.mutes = mutes or MuteList()
@@ -99,6 +106,7 @@ class Stage(BoardApp):
         self.failure: Exception | None = None
         """What ended sampling; raised again once the terminal is restored."""
         self._can_paint = can_paint
+        self._notice = notice
         self.brush = Brush(palette, is_ascii=view.tier == "ascii")
         self.set_reactive(BoardApp.view, view)
         self._newest: Frame | None = None
@@ -128,6 +136,8 @@ class Stage(BoardApp):
         if self.terminal is not None and self._can_paint:
             self.brush = self.brush._replace(painter=Painter(self.terminal, self.brush.palette))
         self.app_resume_signal.subscribe(self, lambda _: self.redraw())
+        if self._notice is not None:
+            self.toast(self._notice, NOTICE_S)
         if self.sampler is not None:
             self.sampler.attach(
                 lambda frame: self.post_message(FrameReady(frame)),
@@ -240,6 +250,15 @@ class Stage(BoardApp):
         """The part that up and down move in."""
         screen = self.screen
         return screen.PART or self.view.part if isinstance(screen, BoardScreen) else self.view.part
+
+
+@contextlib.contextmanager
+def _no_color_is_ours() -> Iterator[None]:
+    """Rows have no colour where NO_COLOR is set; Textual would add a filter, which keeps the painter from painting."""
+    value = os.environ.pop("NO_COLOR", None)
+    yield
+    if value is not None:
+        os.environ["NO_COLOR"] = value
 
 
 def _with_headline(held: Frame, newest: Frame) -> Frame:

@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import select
+import signal
 import threading
 import time
 from codecs import getincrementaldecoder
@@ -222,9 +223,8 @@ def _open_own(fd: int) -> tuple[int, int]:
 
 
 def add_signal_handlers(loop: asyncio.AbstractEventLoop, app: Stage) -> None:
-    """End properly on SIGTERM and SIGHUP; an ignored SIGHUP (nohup) stays ignored."""
-    import signal
-
+    """End properly on SIGTERM, SIGINT and SIGHUP; an ignored SIGHUP (nohup) stays ignored."""
     loop.add_signal_handler(signal.SIGTERM, app.exit)
+    loop.add_signal_handler(signal.SIGINT, app.exit)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, app.exit)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from gpumon.errors import UsageError
+from gpumon.errors import NotATerminal
 from gpumon.ui.glyphs import Tier
 
 Depth = Literal[256, 16, 0]
@@ -26,12 +26,12 @@ _BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-
 
 
 def require_terminal(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse with one line where a screen cannot be drawn, read or left; UsageError."""
+    """Refuse with one line where a screen cannot be drawn, read or left; NotATerminal."""
     for stream, name in ((sys.__stdout__, "stdout"), (sys.__stderr__, "stderr"), (sys.__stdin__, "stdin")):
         if stream is None or stream.closed or not stream.isatty():
-            raise UsageError(f"{name} is not a terminal; use  gpumon once  or  gpumon once --json")
+            raise NotATerminal(f"{name} is not a terminal; use  gpumon once  or  gpumon once --json")
     if environment.get("TERM") == "dumb":
-        raise UsageError("TERM=dumb cannot show a screen; use  gpumon once  or  gpumon once --json")
+        raise NotATerminal("TERM=dumb cannot show a screen; use  gpumon once  or  gpumon once --json")
 
 
 def depth(environment: Mapping[str, str] = os.environ, *, no_color: bool = False) -> Depth:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -194,6 +194,106 @@ def test_read_only_never_offers_a_signal(throttled: list[Frame]) -> None:
 
     play(throttled, story, view=ViewState(is_read_only=True))
     play(throttled, other)
+
+
+def test_fix_is_shown_where_it_may_not_be_copied(throttled: list[Frame]) -> None:
+    """Y shows the first fix on a line of its own; with `clipboard = true` the terminal gets it."""
+
+    async def shown(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("y")
+        assert app.view.toast == throttled[0].alerts[0].finding.fixes[0]
+
+    async def copied(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("y")
+        assert app.view.toast == "fix copied"
+        assert app.clipboard == throttled[0].alerts[0].finding.fixes[0]
+
+    play(throttled, shown)
+    play(throttled, copied, config=Config(clipboard=True))
+
+
+def test_muting_asks_for_how_long(throttled: list[Frame]) -> None:
+    """M on the overview is about the headline's alert; the answer reaches the fold's list."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("m")
+        await pilot.pause()
+        assert top(app) == "MuteScreen"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert [mute.rule for mute in app.mutes.mutes] == [throttled[0].alerts[0].finding.rule]
+        assert top(app) == "Overview"
+
+    play(throttled, story)
+
+
+def test_why_shows_the_headlines_alert(throttled: list[Frame]) -> None:
+    """E opens the diagnosis of the headline's alert; Enter there opens its GPU."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("e")
+        await pilot.pause()
+        assert top(app) == "AlertsScreen"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert top(app) == "DetailScreen"
+        assert app.view.gpu == throttled[0].alerts[0].finding.subject.uuid
+
+    play(throttled, story)
+
+
+@pytest.mark.parametrize(("config", "rings"), [(Config(), 1), (Config(bell=False), 0)])
+def test_bell_rings_once_for_a_new_critical_alert(config: Config, rings: int) -> None:
+    """One ring when the alert fires, none for its updates, none for what the first frame brought, none when off."""
+    source = DemoSource("throttled", now=lambda: 1_796_126_400.0)
+    before, *after = turn_critical(frames(source))
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        rung = []
+        app.bell = lambda: rung.append(1)  # type: ignore[method-assign]
+        for frame in after:
+            app.post_message(FrameReady(frame))
+            await pilot.pause()
+        assert len(rung) == rings
+
+    play([before], story, config=config)
+    play([after[0]], lambda app, pilot: story_without_ring(app, pilot, after[1:]))
+
+
+async def story_without_ring(app: GpumonApp, pilot: Pilot[Any], later: list[Frame]) -> None:
+    """What was there already when the program opened does not ring."""
+    rung = []
+    app.bell = lambda: rung.append(1)  # type: ignore[method-assign]
+    for frame in later:
+        app.post_message(FrameReady(frame))
+        await pilot.pause()
+    assert not rung
+
+
+def turn_critical(told: Iterator[Frame]) -> list[Frame]:
+    """The last frame before the first critical alert, and three from there on."""
+    before = next(told)
+    for frame in told:
+        if frame.headline.state == "critical":
+            return [before, frame, next(told), next(told)]
+        before = frame
+    raise AssertionError("never critical")
+
+
+def test_new_critical_takes_the_headline_of_a_paused_picture() -> None:
+    """Paused, the picture stays and the headline does not lie about now."""
+    source = DemoSource("throttled", now=lambda: 1_796_126_400.0)
+    before, critical, *_ = turn_critical(frames(source))
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        app.post_message(FrameReady(critical))
+        await pilot.pause()
+        assert app.frame is not None
+        assert app.frame.window is before.window
+        assert app.frame.headline is critical.headline
+
+    play([before], story)
 
 
 def test_quit_from_every_screen(throttled: list[Frame]) -> None:

@@ -142,9 +142,9 @@ def test_stop_that_cannot_be_caught(running: PtyProgram) -> None:
     assert running.wait_for_exit(3.0) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_ending_signals_restore_the_terminal(running: PtyProgram, number: signal.Signals) -> None:
-    """SIGTERM and SIGHUP leave the alternate screen, show the cursor, restore the modes."""
+    """SIGTERM, SIGHUP and SIGINT leave the alternate screen, show the cursor, restore the modes."""
     running.process.send_signal(number)
     assert running.wait_for_exit(3.0) == 0
     assert b"\x1b[?1049l" in running.output
