@@ -80,7 +80,7 @@ class PtyProgram:
         )
         os.close(slave)
 
-    def __enter__(self) -> PtyProgram:
+    def __enter__(self) -> PtyProgram:  # noqa: PYI034 - Self is not in Python 3.10
         """Use it in a ``with`` block."""
         return self
 

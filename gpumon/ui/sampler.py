@@ -15,7 +15,6 @@ from gpumon.config import Config
 from gpumon.monitor import Frame, Source, frames
 from gpumon.rules import RULES
 
-
 PAST_S = 2.0
 """A demo's frame older than this belongs to the ten minutes that it begins with: folded, not shown."""
 

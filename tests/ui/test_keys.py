@@ -56,7 +56,7 @@ def top(app: GpumonApp) -> str:
         (["a", "a"], ["AlertsScreen", "Overview"]),
         (["A", "escape"], ["AlertsScreen", "Overview"]),
         (["enter", "escape"], ["DetailScreen", "Overview"]),
-        (["enter", "n", "a", "escape", "escape"], ["DetailScreen", "DetailScreen", "AlertsScreen", "DetailScreen", "Overview"]),
+        (["enter", "n", "a", "escape"], ["DetailScreen", "DetailScreen", "AlertsScreen", "DetailScreen"]),
         (["tab", "enter", "escape"], ["Overview", "DetailScreen", "Overview"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""The painter and Textual must agree on every cell, whatever lies over the board; and it must refuse when they may not."""
+"""The painter and Textual agree on every cell, whatever lies over the board."""
 
 from __future__ import annotations
 

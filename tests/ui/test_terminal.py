@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import termios
@@ -134,8 +133,7 @@ def test_stop_that_cannot_be_caught(running: PtyProgram) -> None:
     running.type("?")
     running.wait_for("gpumon help")
     threads = [
-        Path(f"/proc/{running.process.pid}/task/{tid}/comm").read_text(encoding="utf-8")
-        for tid in os.listdir(f"/proc/{running.process.pid}/task")
+        (task / "comm").read_text(encoding="utf-8") for task in Path(f"/proc/{running.process.pid}/task").iterdir()
     ]
     assert len(threads) <= 6, threads
     running.type("q")
@@ -199,7 +197,7 @@ def stall(program: PtyProgram) -> None:
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
 def test_stream_that_is_no_terminal(stream: str, tmp_path: Path) -> None:
     """Any of the three streams elsewhere: one line that names it and `gpumon once`, exit 2."""
-    with open(tmp_path / "elsewhere", "w+b") as file, screen(redirect={stream: file.fileno()}) as program:
+    with (tmp_path / "elsewhere").open("w+b") as file, screen(redirect={stream: file.fileno()}) as program:
         assert program.wait_for_exit(10.0) == 2
         file.seek(0)
         said = (file.read() + program.output).decode()
@@ -300,5 +298,5 @@ def test_idle_input_costs_nothing() -> None:
 
 def test_import_of_the_check_is_cheap() -> None:
     """The check for a terminal, and the sampler, load neither Textual nor Rich."""
-    code = "import sys, gpumon.ui.tty, gpumon.ui.sampler, gpumon.ui.run; sys.exit('textual' in sys.modules or 'rich' in sys.modules)"
+    code = "import sys, gpumon.ui.run; sys.exit('textual' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run(python("-c", code), env=default_environment(), check=False).returncode == 0
