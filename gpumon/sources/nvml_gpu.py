@@ -53,15 +53,20 @@ class Turn:
     Each GPU has its own phase: the slow calls of all of them in one pass would make that pass late.
     """
 
-    __slots__ = ("_due_at", "_every_s", "_phase_s")
+    __slots__ = ("_due_at", "_every_s", "_phase_s", "_waits")
 
-    def __init__(self, every_s: float, phase_s: float) -> None:
-        self._every_s, self._phase_s = every_s, phase_s
+    def __init__(self, every_s: float, phase_s: float, *, waits: bool = False) -> None:
+        """``waits``: not in the first pass, which somebody is waiting for."""
+        self._every_s, self._phase_s, self._waits = every_s, phase_s, waits
         self._due_at = 0.0
 
     def has_come(self, now: float) -> bool:
         """True once per period, and on the first call."""
         if now < self._due_at - EARLY_S:
+            return False
+        if self._waits:
+            self._waits = False
+            self._due_at = now + EARLY_S + self._phase_s
             return False
         self._due_at = now + self._every_s + (0.0 if self._due_at else self._phase_s)
         return True
@@ -96,7 +101,8 @@ class GpuReader:
         phase = device.index % 5
         self._lists_turn = Turn(LISTS_S, phase % 2)
         self._slow_turn, self._modes_turn = Turn(SLOW_S, phase), Turn(RARE_S, phase + 1)
-        self._drawn_turn, self._throughput_turn = Turn(RARE_S, phase), Turn(RARE_S, 2 * phase)
+        self._drawn_turn = Turn(RARE_S, phase)
+        self._throughput_turn = Turn(RARE_S, phase, waits=True)
 
     def read(self, now: float) -> GpuReading:
         """One pass over the GPU."""
