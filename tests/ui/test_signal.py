@@ -9,11 +9,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 
+from builders import frame, snapshots, uuid
 from gpumon.model import Process
+from gpumon.monitor import Frame
 from gpumon.signalling import SignalRefused, Target, obstacle
+from gpumon.ui.app import GpumonApp
+from gpumon.ui.screens.signal import SignalScreen
+from gpumon.ui.view import ViewState
+from ui.stage import play, text
 
 
 def started_s(pid: int) -> float:
@@ -102,3 +110,94 @@ def test_signals_are_off_where_they_make_no_sense() -> None:
     assert obstacle("live", read_only=True) == "signals are off: --read-only"
     assert obstacle("demo", read_only=False) == "a simulated process cannot be signalled"
     assert obstacle("replay", read_only=False) == "a recorded process cannot be signalled"
+
+
+def live(*shown: Process) -> Frame:
+    """A live frame with these processes on GPU 0."""
+    return frame(snapshots(30, processes=shown, start_s=time.time() - 30), kind="live")
+
+
+def on_gpu(child: subprocess.Popen[bytes], **changes: object) -> Process:
+    """The child as a process that holds GPU memory."""
+    return seen(child, gpu_memory_bytes={uuid(0): 1 << 30}, name="train", command="python [red]train[/].py", **changes)
+
+
+def test_the_dialog_names_the_process_and_cancels_by_default(child: subprocess.Popen[bytes]) -> None:
+    """K shows pid, user, start and command as text; Enter on the default sends nothing."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K")
+        joined = "\n".join(text(app))
+        assert f" pid {child.pid}  user ana  started " in joined
+        assert "python [red]train[/].py" in joined
+        assert "›Cancel    SIGTERM    SIGINT    SIGKILL" in joined
+        await pilot.press("enter")
+        assert type(app.screen).__name__ == "Overview"
+
+    play(live(on_gpu(child)), story)
+    assert child.poll() is None
+
+
+def test_sigterm_is_one_key_further_and_ends_the_process(child: subprocess.Popen[bytes]) -> None:
+    """Right, Enter: the process ends, and the headline's second row says what was sent."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("f9", "right", "enter")
+        assert f" SIGTERM sent to {child.pid} train" in text(app)[2]
+
+    play(live(on_gpu(child)), story)
+    assert child.wait(10) == -signal.SIGTERM
+
+
+def test_escape_sends_nothing(child: subprocess.Popen[bytes]) -> None:
+    """Esc leaves the question whatever is chosen."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K", "right", "right", "right", "escape")
+        assert type(app.screen).__name__ == "Overview"
+
+    play(live(on_gpu(child)), story)
+    assert child.poll() is None
+
+
+def test_a_process_that_is_another_one_now_is_refused_in_words(child: subprocess.Popen[bytes]) -> None:
+    """With another start time the dialog offers Cancel only and says why."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K")
+        joined = "\n".join(text(app))
+        assert f"not possible: {child.pid} is another process now" in joined
+        assert "SIGTERM" not in joined
+        await pilot.press("right", "enter")
+
+    play(live(on_gpu(child, started_s=started_s(child.pid) - 60)), story)
+    assert child.poll() is None
+
+
+def test_a_process_of_another_user_is_refused_in_words(child: subprocess.Popen[bytes]) -> None:
+    """The dialog says whose it is."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.push_screen(SignalScreen(on_gpu(child), own_uid=os.geteuid() + 1))
+        await pilot.pause()
+        assert any(f"not possible: {child.pid} belongs to ana" in line for line in text(app))
+
+    play(live(on_gpu(child)), story)
+    assert child.poll() is None
+
+
+def test_the_demo_and_read_only_never_signal(child: subprocess.Popen[bytes]) -> None:
+    """Simulated processes are refused in the dialog; with --read-only there is no dialog at all."""
+    simulated = frame(snapshots(30, processes=[on_gpu(child)]), kind="demo")
+
+    async def refused(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K")
+        assert any("not possible: a simulated process cannot be signalled" in line for line in text(app))
+
+    async def absent(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("K")
+        assert type(app.screen).__name__ == "Overview"
+
+    play(simulated, refused)
+    play(live(on_gpu(child)), absent, view=ViewState(is_read_only=True))
+    assert child.poll() is None
