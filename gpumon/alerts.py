@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
-from gpumon.history import stale_after_s
 from gpumon.model import Abstention, Alert, AlertState, Confidence, Finding, Severity, Subject, Value
+from gpumon.signals import stale_after_s
 from gpumon.window import Window
 
 HeadlineState = Literal["healthy", "starting", "training", "warning", "critical", "stale", "empty"]

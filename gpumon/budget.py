@@ -9,6 +9,7 @@ from gpumon.model import Gpu, Job, Process, Snapshot
 from gpumon.signals import (
     busy_pct,
     is_throttled,
+    stale_after_s,
     temperature_limit_c,
     trainer_of,
     waits_for_input,
@@ -24,7 +25,6 @@ _COOL_KNOWN_S = 10.0
 _IDLE_TAU_S = 20.0
 _PEER_TAU_S = 4.0
 _PEER_PCT = 10.0
-_STALE_S = 3.0
 
 
 class _Learned:
@@ -71,9 +71,10 @@ class BudgetFold:
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         owners = {uuid: job for job in jobs for uuid in job.gpu_uuids}
         passed_s = snapshot.interval_s or 0.0
+        stale_s = stale_after_s(passed_s)
         budget: dict[str, Shares] = {}
         for uuid, gpu in gpus.items():
-            busy = None if gpu.age_s is not None and gpu.age_s >= _STALE_S else busy_pct(gpu)
+            busy = None if gpu.age_s is not None and gpu.age_s >= stale_s else busy_pct(gpu)
             learned = self._learned.setdefault(uuid, _Learned())
             if busy is None:
                 learned.lost_pct = 100.0 if gpu.is_lost else None

@@ -6,9 +6,8 @@ import math
 
 from gpumon import units
 from gpumon.alerts import RANK, Headline, HeadlineState, may_lead
-from gpumon.history import stale_after_s
 from gpumon.model import Alert, Finding, Job, Subject
-from gpumon.signals import label, leaves, mean_of
+from gpumon.signals import label, leaves, mean_of, stale_after_s
 from gpumon.window import Window
 
 NO_JOB = "No job is using these GPUs. Start one; it appears here within 2 s."

@@ -9,7 +9,7 @@ from statistics import median
 
 from gpumon.model import Gpu, Job, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
-from gpumon.signals import busy_pct
+from gpumon.signals import busy_pct, limiter_pct, stale_after_s
 from gpumon.window import (
     BUDGET_FIELDS,
     GPU_FIELDS,
@@ -146,11 +146,8 @@ class History:
         values[self._utilization] = _NAN if busy is None else busy
         slots = self._store.rings.setdefault(gpu.uuid, [None] * self._process_slots)
         slots[row % len(slots)] = (row, ring)
-        values += [_limiter(gpu, name) for name in LIMITERS]
-        for name in BUDGET_FIELDS:
-            value = derived.get(name)
-            values.append(_NAN if value is None else value)
-        return values
+        values += _row(tuple(limiter_pct(gpu, name) for name in LIMITERS))
+        return values + _row(tuple(derived.get(name) for name in BUDGET_FIELDS))
 
     def _forget_ended(self, row: int) -> None:
         ended = [
@@ -191,17 +188,3 @@ def _row(values: tuple[float | None, ...]) -> list[float]:
 
 def _numbered(names: Sequence[str]) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
-
-
-def _limiter(gpu: Gpu, name: str) -> float:
-    counted = (gpu.throttled_pct or {}).get(name)
-    if counted is not None:
-        return counted
-    if gpu.clocks_event_reasons is None:
-        return _NAN
-    return 100.0 if name in gpu.clocks_event_reasons else 0.0
-
-
-def stale_after_s(interval_s: float) -> float:
-    """Age from which values are no longer of now: three intervals, and never less than two seconds."""
-    return max(3 * interval_s, 2.0)

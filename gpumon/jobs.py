@@ -21,6 +21,7 @@ _FIRST_EPOCH_S = 600.0
 _BUSY_PCT = 5.0
 _QUIET_PCT = 10.0
 _GAP_S = 3.0
+_MISSED_S = 30.0
 _STALL_S = 120.0
 _CHECKPOINT_BYTES_PER_S = 100e6
 
@@ -33,6 +34,7 @@ class _Life:
         self.seen_s = time_s
         self.phase: Phase = "start"
         self.phase_since_s = time_s
+        self.last_s = time_s
         self.trained_since_s: float | None = None
         self.busy_for_s = 0.0
         self.needs_s = _STEADY_S if is_young else 0.0
@@ -70,8 +72,9 @@ class JobFold:
             trainers.sort(key=lambda one: _place(one, order))
             job, lives[key] = self._job(key, trainers, parents, scene)
             jobs.append(job)
-        # A job that is missing from one snapshot is gone: pids and start times are never the same again.
-        self._lives = lives
+        # A process list may fail once; a job that was only missed goes on where it was.
+        recent = snapshot.time_s - _MISSED_S
+        self._lives = {key: life for key, life in self._lives.items() if life.last_s >= recent} | lives
         return tuple(sorted(jobs, key=lambda job: min(order.get(uuid, 999) for uuid in job.gpu_uuids)))
 
     def _parents_of(self, processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
@@ -98,6 +101,7 @@ class JobFold:
         helpers = self._helpers.get(pids)
         if helpers is None:
             helpers = self._helpers[pids] = _helpers(trainers, parents, scene.processes)
+        life.last_s = snapshot.time_s
         age_s = snapshot.time_s - (life.seen_s if started is None else started)
         uuids = {uuid: None for one in trainers for uuid in one.gpu_memory_bytes}
         job = Job(

@@ -14,6 +14,11 @@ THERMAL = ("sw_thermal", "hw_thermal", "hw_power_brake")
 _ACTIVE_PCT = 5.0
 
 
+def stale_after_s(interval_s: float) -> float:
+    """Age from which values are no longer of now: three intervals, and never less than two seconds."""
+    return max(3 * interval_s, 2.0)
+
+
 def busy_pct(gpu: Gpu) -> float | None:
     """Share of the interval in which a kernel ran, from all the driver's windows where it keeps them."""
     if gpu.is_lost:

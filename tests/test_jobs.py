@@ -146,3 +146,13 @@ def test_unknown_utilization_still_trains() -> None:
     gpu = Gpu(uuid=builders.uuid(0), index=0)
     (job,) = JobFold().append(builders.snapshot(gpus=[gpu]))
     assert job.phase == "train"
+
+
+def test_a_process_list_that_fails_once_loses_nothing() -> None:
+    """The job goes on in its phase, with its past."""
+    fold = JobFold()
+    for second in range(5):
+        (job,) = fold.append(builders.snapshot(builders.NOON + second))
+    fold.append(builders.snapshot(builders.NOON + 5, processes=[]))
+    (again,) = fold.append(builders.snapshot(builders.NOON + 6))
+    assert again.trained_since_s == job.trained_since_s == builders.NOON

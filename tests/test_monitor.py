@@ -15,7 +15,7 @@ from gpumon.model import Abstention, Alert, Event, Snapshot
 from gpumon.monitor import Frame, Monitor, SourceInfo, frames
 from gpumon.rules.sw_thermal import Limits
 from gpumon.sources.demo import TRACE_START_S, simulate
-from gpumon.window import Window
+from gpumon.window import BUDGET_FIELDS, Window
 from tests import builders
 
 ONSET_S = 225.0
@@ -232,3 +232,65 @@ def test_a_backlog_folds_quickly() -> None:
     for snapshot in taken:
         monitor.take(snapshot)
     assert time.process_time() - began < 2.0
+
+
+MAYBE_GPU = (
+    "name utilization_pct memory_used_bytes power_w power_limit_w temperature_c temperature_max_c sm_clock_mhz "
+    "sm_clock_max_mhz clocks_event_reasons throttled_pct age_s"
+).split()
+MAYBE_PROCESS = (
+    "ppid started_s user name command state cpu_pct main_thread_cpu_pct main_thread_state role framework cpus_allowed"
+).split()
+MAYBE_HOST = "driver_age_s sees_host_pids cpu_count cpu_pct io_pressure_pct disk_busy_pct net_rx_bytes_per_s".split()
+
+
+def withheld(chance: random.Random, record: Any, names: list[str]) -> Any:
+    """A record in which some fields are not reported."""
+    return msgspec.structs.replace(record, **{name: None for name in names if chance.random() < 0.3})
+
+
+def jumbled(seed: int, count: int) -> Iterator[Snapshot]:
+    """Snapshots in which anything may be missing, vanish, come back, be lost or be old."""
+    chance = random.Random(seed)
+    at = builders.NOON
+    for number in range(count):
+        interval = chance.choice([0.1, 1.0, 1.0, 5.0, 400.0])
+        at += interval + chance.choice([0.0, 0.0, 0.0, -7200.0])
+        gpus = [
+            withheld(
+                chance,
+                builders.gpu(
+                    index,
+                    is_lost=chance.random() < 0.05,
+                    utilization_pct=chance.choice([0.0, 40.0, 100.0]),
+                    age_s=chance.choice([0.0, 9.0]),
+                    throttled_pct={"sw_thermal": chance.choice([0.0, 100.0]), "hw_thermal": chance.choice([0.0, 9.0])},
+                ),
+                MAYBE_GPU,
+            )
+            for index in range(4)
+            if chance.random() < 0.9
+        ]
+        processes = [
+            withheld(chance, builders.process(pid, (pid % 4,), world_size=chance.choice([None, 4])), MAYBE_PROCESS)
+            for pid in range(10, 14)
+            if chance.random() < 0.9
+        ]
+        processes += [
+            withheld(chance, builders.worker(20 + n, 10 + n % 4, cpu_pct=99.0), MAYBE_PROCESS) for n in range(6)
+        ]
+        machine = withheld(chance, builders.host(driver_age_s=chance.choice([0.0, 0.0, 20.0])), MAYBE_HOST)
+        yield builders.snapshot(at, gpus, processes, interval_s=interval if number else None, host_=machine)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_missing_ever_breaks_it(seed: int) -> None:
+    """Whatever is not reported, every frame has a headline, and shares add up to 100 or are all unknown."""
+    monitor = Monitor()
+    for snapshot in jumbled(seed, 250):
+        window, _, _, headline = monitor.take(snapshot)
+        assert headline.text
+        for gpu in snapshot.gpus:
+            shares = [window.series(gpu, name, 0.05)[-1] for name in BUDGET_FIELDS]
+            known = [share for share in shares if share is not None]
+            assert known == [] or sum(known) == pytest.approx(100, abs=0.01)

@@ -110,7 +110,7 @@ def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], waits: Wa
         main_cpu_pct=loading("main_thread_cpu_pct", trainers),
         read_by_main_bytes_per_s=loading("rchar_bytes_per_s", trainers) or 0.0,
         network_filesystem=next((one.data_filesystem for one in (*loaders, *trainers) if is_on_network(one)), None),
-        cores=_cores(job, trainers, host),
+        cores=_cores(sum(len(other.trainers) for other in window.jobs), trainers, host),
         idle_cores=max(0.0, count - used),
         others_cores=max(0.0, used - ours),
         io_pressure_pct=of_host("io_pressure_pct"),
@@ -120,8 +120,8 @@ def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], waits: Wa
     )
 
 
-def _cores(job: Job, trainers: tuple[Process, ...], host: Host) -> int:
-    ranks = max(1, len(job.trainers))
+def _cores(ranks: int, trainers: tuple[Process, ...], host: Host) -> int:
+    """Usable cores of one of the ranks on this machine."""
     count = host.cpu_count or 1
     allowed = min((one.cpus_allowed for one in trainers if one.cpus_allowed), default=count)
     # Ranks pinned to cores of their own fit into the machine side by side; a common mask is shared.

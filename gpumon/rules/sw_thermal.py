@@ -24,6 +24,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From this loss on it is critical."""
     critical_duty_pct: float = 50.0
     """A limiter active for this share of five minutes is critical as well."""
+    readings_pct: float = 50.0
+    """Where there is no counter: share of the readings in which the limiter's bit was set."""
 
 
 _SERIES = "throttled_pct.sw_thermal"
@@ -74,7 +76,8 @@ def sw_thermal(window: Window, limits: Limits) -> Conclusions:
 
 
 def _strength(window: Window, gpu: Gpu, heat: thermal.Heat, duty: float, limits: Limits) -> float:
-    strength = duty / limits.duty_pct
+    is_counted = "sw_thermal" in (gpu.throttled_pct or {})
+    strength = duty / (limits.duty_pct if is_counted else limits.readings_pct)
     if heat.lost is None:
         # No cool clock to compare with (it was hot when we came): only a limiter that is mostly active counts.
         strength = duty / limits.critical_duty_pct

@@ -29,10 +29,10 @@ class Heat(NamedTuple):
 def heat_of(window: Window, gpu: Gpu) -> Heat:
     """Means of the last half minute against the learned cool clock, else against cool siblings."""
     siblings = siblings_of(window, gpu)
-    clock = window.mean(gpu, "sm_clock_mhz", _NOW_S)
+    clock = _busy_clock_mhz(window, gpu)
     cool, cool_by = window.baseline(gpu, "sm_clock_cool_mhz"), "itself when cool"
     if cool is None:
-        clocks = [window.mean(other, "sm_clock_mhz", _NOW_S) for other in siblings if not is_throttled(other)]
+        clocks = [_busy_clock_mhz(window, other) for other in siblings if not is_throttled(other)]
         known = sorted(value for value in clocks if value is not None)
         cool, cool_by = (known[len(known) // 2], "cool siblings") if known else (None, "")
     lost = max(0.0, 1.0 - clock / cool) if clock is not None and cool else None
@@ -46,6 +46,16 @@ def heat_of(window: Window, gpu: Gpu) -> Heat:
         lost=lost,
         siblings_c=tuple(value for value in temperatures if value is not None),
     )
+
+
+def _busy_clock_mhz(window: Window, gpu: Gpu) -> float | None:
+    """Mean clock while it works: an idle GPU lowers its clock by itself."""
+    clocks = window.series(gpu, "sm_clock_mhz", _NOW_S)
+    uses = window.series(gpu, "utilization_pct", _NOW_S)
+    busy = [
+        clock for clock, use in zip(clocks, uses, strict=True) if clock is not None and (use is None or use >= 30.0)
+    ]
+    return sum(busy) / len(busy) if busy else None
 
 
 def siblings_of(window: Window, gpu: Gpu) -> tuple[Gpu, ...]:

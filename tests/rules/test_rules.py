@@ -113,3 +113,18 @@ def test_suppressing_rules_exist() -> None:
     """A rule is only ever explained by rules that there are."""
     known = {rule.id for rule in RULES}
     assert all(set(rule.suppressed_by) <= known for rule in RULES)
+
+
+@pytest.mark.parametrize(("period", "fires"), [(3, False), (1, True)])
+def test_single_readings_count_from_half_of_them_on(period: int, fires: bool) -> None:
+    """Without counters a third of the readings with the limiter's bit proves nothing; all of them do."""
+    monitor = Monitor()
+    alerts: tuple[Alert, ...] = ()
+    for number in range(300):
+        is_hot = number > 100 and number % period == 0
+        reasons = ("sw_thermal",) if is_hot else ()
+        clock = 1755.0 if number <= 100 else 1600.0
+        gpu = builders.gpu(throttled_pct=None, clocks_event_reasons=reasons, sm_clock_mhz=clock, temperature_c=87.0)
+        taken = builders.snapshot(builders.NOON + number, [gpu], interval_s=1.0 if number else None)
+        alerts = monitor.take(taken)[1]
+    assert bool(alerts) == fires
