@@ -47,6 +47,7 @@ class PtyProgram:
         height: int = 24,
         environment: Mapping[str, str] | None = None,
         background: bytes | None = None,
+        cursor: bytes | None = None,
         ignore_hangup: bool = False,
         redirect: Mapping[str, int] | None = None,
     ) -> None:
@@ -58,12 +59,13 @@ class PtyProgram:
             height: rows at the start.
             environment: replaces the one that it would get (PATH, HOME, TERM, LANG, PYTHONPATH).
             background: the terminal's answer to OSC 11; None stays silent.
+            cursor: its answer to a question for the cursor's position.
             ignore_hangup: start with SIGHUP ignored, as under nohup.
             redirect: streams that are not the terminal: ``{"stdout": fd}``.
         """
         self.output = b""
         """Every byte so far."""
-        self._background = background
+        self._answers = {b"\x1b]11;?": background, b"\x1b[6n": cursor}
         self._screen = _Screen(width, height)
         self._stream = pyte.ByteStream(self._screen)
         self._master, slave = pty.openpty()
@@ -136,8 +138,9 @@ class PtyProgram:
 
     def _show(self, part: bytes) -> None:
         self.output += part
-        if self._background is not None and b"\x1b]11;?" in part:
-            os.write(self._master, self._background)
+        for question, answer in self._answers.items():
+            if answer is not None and question in part:
+                os.write(self._master, answer)
         self._stream.feed(part)
 
     @property

@@ -40,19 +40,19 @@ def run_app(
     mutes = MuteList()
     sampler = Sampler(make_source, config, mutes)
     sampler.start()
-    must_ask = config.theme == "auto" and depth > 0 and os.environ.get("TERM") != "linux"
-    with tty.BackgroundQuestion(is_asked=must_ask) as question:
+    asks_background = config.theme == "auto" and depth > 0 and os.environ.get("TERM") != "linux"
+    with tty.Interview(asks_background=asks_background, asks_width=tier == "blocks" and tty.may_be_wide()) as interview:
         _settle_textual(depth)
         from gpumon.ui.app import GpumonApp
         from gpumon.ui.palette import Palette
 
-        answer = question.answer()
-    theme = config.theme if config.theme != "auto" else "light" if tty.is_light(answer) else "dark"
+        interview.listen()
+    theme = config.theme if config.theme != "auto" else "light" if tty.is_light(interview.background) else "dark"
     palette = Palette(theme, depth)
     view = ViewState(
         span_s=next((span for span in SPANS_S if span >= config.span_s), SPANS_S[-1]),
         interval_s=config.interval_s,
-        tier=tier,
+        tier="ascii" if interview.is_wide else tier,
         has_color=palette.has_color,
         is_read_only=config.read_only,
     )
@@ -62,7 +62,7 @@ def run_app(
         view,
         palette,
         mutes=mutes,
-        typed=question.typed,
+        typed=interview.typed,
         notice=notice,
         can_paint=os.environ.get("GPUMON_PAINT") != "0",
     )

@@ -22,6 +22,7 @@ ANSWER_S = 0.1
 """How long the terminal may take to name its background."""
 
 _MANY_COLORS = ("256color", "direct", "kitty", "alacritty", "ghostty", "wezterm", "foot", "contour", "rio")
+_CURSOR = re.compile(rb"\x1b\[\d+;(\d+)R")
 _BACKGROUND = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)[^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -100,29 +101,43 @@ def without_background(reply: bytes) -> bytes:
     return _BACKGROUND.sub(b"", reply)
 
 
-class BackgroundQuestion:
-    """OSC 11 asked on entering, the answer taken by ``answer``; imports go on in between.
+def may_be_wide(environment: Mapping[str, str] | None = None) -> bool:
+    """In these locales a terminal may draw `·` and `▇` two cells wide: worth asking it."""
+    environment = users_environment() if environment is None else environment
+    locale = next((environment[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if environment.get(name)), "")
+    return locale.startswith(("zh", "ja", "ko"))
 
-    The terminal is silent and unbuffered meanwhile, so that the answer neither shows nor waits for Enter.
+
+class Interview:
+    """Asks the terminal on entering and takes the answers in ``listen``; imports go on in between.
+
+    The terminal is silent and unbuffered meanwhile, so that an answer neither shows nor waits for Enter.
     """
 
-    def __init__(self, *, is_asked: bool) -> None:
-        """``is_asked`` False asks nothing and touches nothing."""
-        self._is_asked = is_asked and _is_in_foreground()
+    def __init__(self, *, asks_background: bool, asks_width: bool) -> None:
+        """Which questions: OSC 11, and how far the cursor moves over a character of ambiguous width."""
+        is_possible = _is_in_foreground()
+        self._questions = b"\x1b]11;?\x1b\\" if asks_background and is_possible else b""
+        if asks_width and is_possible:
+            self._questions += "\r·\x1b[6n\r\x1b[K".encode()
+        self.background: tuple[float, float, float] | None = None
+        """Red, green, blue from 0 to 1; None where the terminal did not say in time."""
+        self.is_wide = False
+        """Characters of ambiguous width take two cells here."""
         self._until = 0.0
         self._before: list[int | list[bytes | int]] | None = None
         self.typed = b""
         """Keys that came in before the screen was there."""
 
-    def __enter__(self) -> BackgroundQuestion:  # noqa: PYI034 - Self is not in Python 3.10
+    def __enter__(self) -> Interview:  # noqa: PYI034 - Self is not in Python 3.10
         """Ask."""
-        if self._is_asked:
+        if self._questions:
             fd = 0
             self._before = termios.tcgetattr(fd)
             silent = termios.tcgetattr(fd)
             silent[3] &= ~(termios.ECHO | termios.ICANON)
             termios.tcsetattr(fd, termios.TCSANOW, silent)
-            os.write(2, b"\x1b]11;?\x1b\\")
+            os.write(2, self._questions)
             self._until = time.monotonic() + ANSWER_S
         return self
 
@@ -133,12 +148,12 @@ class BackgroundQuestion:
         if self._before is not None:
             termios.tcsetattr(0, termios.TCSANOW, self._before)
 
-    def answer(self) -> tuple[float, float, float] | None:
-        """The background colour; waits for what is left of the 100 ms."""
+    def listen(self) -> None:
+        """Take the answers; waits for what is left of the 100 ms."""
         if self._before is None:
-            return None
+            return
         reply = b""
-        while parse_background(reply) is None:
+        while not self._is_answered(reply):
             wait_s = max(0.0, self._until - time.monotonic())
             if not select.select([0], [], [], wait_s)[0]:
                 break
@@ -146,8 +161,14 @@ class BackgroundQuestion:
             if not part:
                 break
             reply += part
-        self.typed = without_background(reply)
-        return parse_background(reply)
+        self.background = parse_background(reply)
+        column = _CURSOR.search(reply)
+        self.is_wide = column is not None and int(column[1]) > 2  # it began at 1
+        self.typed = _CURSOR.sub(b"", without_background(reply))
+
+    def _is_answered(self, reply: bytes) -> bool:
+        has_color = b"]11;" not in self._questions or parse_background(reply) is not None
+        return has_color and (b"[6n" not in self._questions or _CURSOR.search(reply) is not None)
 
 
 def _is_in_foreground() -> bool:

@@ -240,6 +240,16 @@ def test_asks_for_the_background_and_follows_the_answer() -> None:
     assert codes == {"light": (True, False), "dark": (False, True)}
 
 
+@pytest.mark.parametrize(("cursor", "is_ascii"), [(b"\x1b[1;3R", True), (b"\x1b[1;2R", False), (None, False)])
+def test_wide_ambiguous_characters_mean_ascii(cursor: bytes | None, *, is_ascii: bool) -> None:
+    """In an East Asian locale the terminal is asked how wide `·` is; two cells mean ASCII, silence does not."""
+    with screen(environment=default_environment(LANG="ja_JP.UTF-8"), cursor=cursor) as program:
+        program.wait_for(READY)
+        asked, _, drawn = program.output.partition(b"\x1b[6n")
+        assert b"\xc2\xb7" in asked
+        assert drawn.isascii() == is_ascii
+
+
 def test_late_answer_is_not_taken_for_keys(running: PtyProgram) -> None:
     """An answer to OSC 11 after 100 ms, cut anywhere, presses no key: its hex digits `e`, `a` open nothing."""
     before = running.text.splitlines()[0][:12]
