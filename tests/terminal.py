@@ -136,6 +136,12 @@ class PtyProgram:
             self._show(part)
         return taken
 
+    def read_until_quiet(self, quiet_s: float = 0.3, seconds: float = WAIT_S) -> None:
+        """Read until nothing has come for a while."""
+        until = time.monotonic() + seconds
+        while self.read(quiet_s):
+            assert time.monotonic() < until, f"never quiet:\n{self.text}"
+
     def _show(self, part: bytes) -> None:
         self.output += part
         for question, answer in self._answers.items():

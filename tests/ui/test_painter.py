@@ -23,10 +23,12 @@ def screen(*options: str, **environment: str) -> PtyProgram:
 def differing_cells(program: PtyProgram) -> list[tuple[int, int]]:
     """Cells that a full repaint by Textual changes while the picture is held; the footer lives on and is left out."""
     program.type(" ")
-    program.read(0.5)
+    program.read(0.2)
+    program.read_until_quiet()
     before = program.cells()[:-1]
     program.type(b"\x0c")
-    program.read(0.5)
+    program.read(0.2)
+    program.read_until_quiet()
     after = program.cells()[:-1]
     program.type(" ")
     return [
@@ -42,7 +44,7 @@ def differing_cells(program: PtyProgram) -> list[tuple[int, int]]:
 def test_painted_screen_is_textuals_screen(environment: dict[str, str], rows: str) -> None:
     """After many painted frames, a repaint by Textual changes no cell: character, colours, bold, reverse."""
     with screen(*filter(None, [rows]), **environment) as program:
-        program.read(1.5)
+        program.read(1.0)
         assert differing_cells(program) == []
 
 
