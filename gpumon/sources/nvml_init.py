@@ -40,6 +40,7 @@ _FIX_BY_CODE = {
 }
 _TOO_OLD = frozenset({pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH})
 OLDEST_DRIVER = "450"
+_STARTS_MAX = 16
 
 
 def module_version(proc: Path = PROC) -> str | None:
@@ -80,11 +81,12 @@ def start(proc: Path = PROC) -> Versions:
 
 
 def stop() -> None:
-    """Shut NVML down; a driver that is gone may refuse."""
-    try:
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return
+    """Shut NVML down, however often this process started it: it counts, and only from 0 a new start begins afresh."""
+    for _ in range(_STARTS_MAX):
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError:  # not started any more, or away
+            return
 
 
 def explanation(code: int, proc: Path = PROC) -> NoSourceError:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml_calls import Asker, c_function
+from gpumon.sources.nvml_calls import Asker, c_function, plain
 
 _ROOM = 256
 """Rings of 100 to 120 entries have been seen."""
 _SLACK_US = 500_000
+_Sample = plain(pynvml.c_nvmlSample_t)
 
 
 class UtilizationRing:
@@ -44,7 +45,7 @@ class UtilizationRing:
     def _call(self, handle: object) -> list[tuple[int, int]]:
         """One call with room to spare; pynvml asks for the size first and copies every slot."""
         if self._buffer is None:
-            self._buffer = (pynvml.c_nvmlSample_t * _ROOM)()
+            self._buffer = (_Sample * _ROOM)()
         kind, count = ctypes.c_uint(), ctypes.c_uint(_ROOM)
         code = c_function("nvmlDeviceGetSamples")(
             handle,
