@@ -147,7 +147,18 @@ def write_png(lines: Sequence[Sequence[Cell]], path: Path, theme: tuple[RGB, RGB
             elif cell.text.strip():
                 font = _font_with(cell.text, fonts[cell.is_bold])
                 draw.text((left, top + height * 0.78), cell.text, font=font, fill=ink, anchor="ls")
-    image.save(path, optimize=True)
+    known = Image.new("P", (1, 1))
+    known.putpalette([part for rgb in _used(lines, theme) for part in rgb])
+    image.quantize(palette=known, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def _used(lines: Sequence[Sequence[Cell]], theme: tuple[RGB, RGB]) -> list[RGB]:
+    """Every colour of the cells, and its blends with its background at the edges of letters: a third of the bytes."""
+    pairs = {_colors(cell, theme) for line in lines for cell in line}
+    solid = list(dict.fromkeys([*theme, *(rgb for pair in pairs for rgb in pair)]))
+    shades = [_mixed(*pair, share) for share in (0.5, 0.25, 0.75) for pair in sorted(pairs)]
+    edges = [_mixed(ink, theme[1], share) for share in (0.12, 0.37, 0.62, 0.87) for ink in solid]
+    return list(dict.fromkeys([*solid, *shades, *edges]))[:256]
 
 
 _BRAILLE_BITS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
@@ -186,8 +197,10 @@ def write_svg(lines: Sequence[Sequence[Cell]], path: Path, theme: tuple[RGB, RGB
     columns = max((len(line) for line in lines), default=1)
     width, height = columns * CELL_WIDTH, len(lines) * CELL_HEIGHT
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'font-family="JetBrains Mono,DejaVu Sans Mono,monospace" font-size="{FONT_SIZE - 0.5}">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" font-family="JetBrains Mono,DejaVu Sans Mono,monospace" font-size="{FONT_SIZE - 0.5}">'
+        ),
         f'<rect width="{width}" height="{height}" fill="{_hex(theme[1])}"/>',
     ]
     for y, line in enumerate(lines):

@@ -90,7 +90,7 @@ def budget_row(shares: Sequence[chart.Shares], charts: Charts, width: int) -> Ro
 
 def host_row(host: Host, width: int) -> Row:
     """CPU and RAM."""
-    pieces: list[Piece] = [(" CPU ", "muted"), (f"{units.number(host.cpu_pct)}%", "")]
+    pieces: list[Piece] = [(" CPU ", "muted"), (units.MISSING if host.cpu_pct is None else f"{host.cpu_pct:.0f}%", "")]
     if host.memory_total_bytes is not None and host.memory_available_bytes is not None:
         used = units.gib(host.memory_total_bytes - host.memory_available_bytes)
         pieces += [("  RAM ", "muted"), (f"{used:.0f}/{units.gib(host.memory_total_bytes):.0f} G", "")]

@@ -18,7 +18,7 @@ def footer_row(frame: Frame, view: ViewState, width: int) -> Row:
     bill = _bill(frame, view, width)
     keys = _keys(frame, view)
     must = [key for key in keys if key in MUST]
-    room = width - width_of(bill) - 1
+    room = width - width_of(bill) - 2
     for kept in (keys, *(keys[:count] for count in range(len(keys) - 1, 1, -1))):
         listed = [key for key in keys if key in kept or key in must]
         pieces = _listed(listed)

@@ -68,7 +68,7 @@ def _first(headline: Headline, now_s: float, view: ViewState, width: int) -> Row
     sure = f" {headline.confidence}" if headline.confidence is not None else ""
     value = _VALUE.search(headline.text)
     head, tail = (headline.text[: value.start()], headline.text[value.start() :]) if value else (headline.text, "")
-    if headline.alert is None and headline.state != "stale":
+    if headline.state not in INK_OF or headline.state == "healthy":
         head, tail = "", headline.text
     for text, certain, others in (
         (tail, sure, more),

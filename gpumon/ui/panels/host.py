@@ -67,15 +67,19 @@ def _fields(host: Host, charts: Charts, spark: int) -> list[tuple[int, list[Piec
     shm = _share(host.shm_used_bytes, host.shm_total_bytes)
     swap = "–" if host.swap_used_bytes is None else _swap(host.swap_used_bytes)
     return [
-        (0, [("CPU ", "muted"), (f"{units.number(host.cpu_pct, 3)}%", "")]),
+        (0, [("CPU ", "muted"), (_percent(host.cpu_pct, 3), "")]),
         (SPARK_RANK, list(cpu_chart)),
         (1, [("RAM ", "muted"), (ram, ""), (" G", "muted")]),
         (4, [("swap ", "muted"), (swap.ljust(3), "")]),
         (2, [("disk R ", "muted"), (units.rate(host.disk_read_bytes_per_s), ""), ("  W", "muted"),
              (_short_rate(host.disk_write_bytes_per_s), "")]),
         (6, [("net ", "muted"), (units.rate(_network(host)), "")]),
-        (3, [("shm ", "muted"), (f"{units.number(shm, 2)}%", "bold" if shm is not None and shm >= FULL_PCT else "")]),
+        (3, [("shm ", "muted"), (_percent(shm, 2), "bold" if shm is not None and shm >= FULL_PCT else "")]),
     ]  # fmt: skip
+
+
+def _percent(value: float | None, digits: int) -> str:
+    return units.MISSING.rjust(digits + 1) if value is None else f"{value:{digits}.0f}%"
 
 
 def _short_rate(bytes_per_s: float | None) -> str:

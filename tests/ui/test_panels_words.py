@@ -1,0 +1,278 @@
+"""What the rows say: headline, states of GPUs, the job table, alerts, footer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from scenes import HOT, NOW, ONSET, budget, film, last, mono, texts, throttled, utc  # noqa: F401
+
+from builders import GIB, NOON, alert, finding, gpu, host, job, process, uuid, worker
+from gpumon.alerts import Headline
+from gpumon.model import Job, Process, Subject
+from gpumon.monitor import Frame
+from gpumon.ui.panels import alerts, footer, headline, jobs, title
+from gpumon.ui.panels.state import GpuState, recent, states
+from gpumon.ui.view import ViewState
+
+CRITICAL = Headline(
+    state="critical",
+    text="GPU 5 throttles at its temperature limit",
+    alert=alert(finding=finding(index=5, severity="critical"), since_s=ONSET),
+    since_s=ONSET,
+    confidence="certain",
+    cause="87 °C, siblings 59–63",
+    fix="airflow at GPU 5; until then nvidia-smi -i 5 -pl 600",
+    cost="cost job −33%, 15 GPU-min",
+    more=2,
+)
+STARVED = Headline(
+    state="warning",
+    text="GPU 0 waits for data 44% of the time",
+    since_s=ONSET,
+    confidence="likely",
+    cause="4/4 workers at 99% CPU",
+    fix="num_workers 4 → 8",
+    cost="gain ≤ 1.8×",
+)
+
+
+def _rows(shown: Headline, width: int, **view: Any) -> list[str]:
+    frame = last(throttled(headline=shown, seconds=20.0))
+    return [row.rstrip() for row in texts(headline.headline_rows(frame, ViewState(**view), width))]
+
+
+def test_the_headline_says_who_since_when_why_and_what_to_do() -> None:
+    """Both rows of the starved mockup, unclipped at 80 columns."""
+    assert _rows(STARVED, 80) == [
+        " ▲ WARNING  GPU 0 waits for data 44% of the time since 12:14 (6 min) likely",
+        " cause 4/4 workers at 99% CPU   fix num_workers 4 → 8   gain ≤ 1.8×",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("width", "first"),
+    [
+        (100, " ■ CRITICAL  GPU 5 throttles at its temperature limit since 12:14 (6 min) certain            +2 · a"),
+        (85, " ■ CRITICAL  GPU 5 throttles at its temperature limit since 12:14 (6 min)     +2 · a"),
+        (78, " ■ CRITICAL  GPU 5 throttles at its temperature limit since 12:14 (6 min)"),
+        (60, " ■ CRITICAL  GPU 5 throttles at its tem… since 12:14 (6 min)"),
+    ],
+)
+def test_a_narrow_headline_drops_confidence_then_the_count_never_the_time(width: int, first: str) -> None:
+    """Who and since stay to the last."""
+    assert _rows(CRITICAL, width)[0] == first
+
+
+def test_the_value_goes_before_who_and_since() -> None:
+    """``44% of the time`` is what a narrow screen can do without."""
+    assert _rows(STARVED, 60)[0] == " ▲ WARNING  GPU 0 waits for data since 12:14 (6 min)"
+
+
+def test_long_fixes_are_shortened_at_their_first_clause() -> None:
+    """The second row stays whole words on 80 columns."""
+    assert _rows(CRITICAL, 79)[1] == " cause 87 °C, siblings 59–63   fix airflow at GPU 5   cost job −33%, 15 GPU-min"
+    assert _rows(CRITICAL, 76)[1] == " cause 87 °C, siblings 59–63   fix airflow at GPU 5   cost job −33%"
+
+
+def test_a_toast_answers_a_key_in_the_second_row() -> None:
+    """It covers no data."""
+    assert _rows(CRITICAL, 80, toast="interval 2 s")[1] == " interval 2 s"
+
+
+def test_ascii_badges_are_brackets() -> None:
+    """Same width as the coloured badge."""
+    assert _rows(STARVED, 80, tier="ascii")[0].startswith("[▲ WARNING] GPU 0")
+
+
+def _state(frame: Frame, index: int) -> GpuState:
+    shares = {one.uuid: recent(frame.window, one) for one in frame.window.last.gpus}
+    return states(frame, shares, is_stale_frame=False)[uuid(index)]
+
+
+def test_culprits_shout_and_victims_are_grey() -> None:
+    """The hot GPU is red with a mark; the ranks that wait for it name it in grey."""
+    frame = last(throttled())
+    assert _state(frame, HOT) == GpuState("throttled", "bold harm", "■", "bold harm", is_hot=True)
+    assert _state(frame, 0) == GpuState("waits on 5", "muted")
+
+
+def test_a_merely_possible_cause_stays_muted() -> None:
+    """No colour for what may be wrong."""
+    doubtful = alert(finding=finding(index=HOT, confidence="possible"), since_s=ONSET)
+    state = _state(last(throttled(alerts=(doubtful,))), HOT)
+    assert (state.word, state.style, state.mark_style) == ("throttled", "muted", "muted")
+
+
+@pytest.mark.parametrize("fields", [{"muted_until_s": NOW + 60.0}, {"suppressed_by": "x"}, {"state": "resolved"}])
+def test_muted_suppressed_and_past_alerts_mark_nothing(fields: dict[str, Any]) -> None:
+    """The row says what the GPU does, in grey, without a mark."""
+    silent = alert(**{"finding": finding(index=HOT), "since_s": ONSET, **fields})
+    assert _state(last(throttled(alerts=(silent,))), HOT) == GpuState("throttled", "muted")
+
+
+@pytest.mark.parametrize(
+    ("shares", "phase", "word"),
+    [
+        (budget(97.0), "train", "busy"),
+        (budget(0.0), "train", "idle"),
+        (budget(60.0, data=38.0), "train", "waits data"),
+        (budget(50.0), "start", "starting"),
+        (budget(0.0), "pause", "paused"),
+        (budget(0.0), "stall", "stalled"),
+    ],
+)
+def test_without_an_alert_the_word_is_what_it_does(shares: dict[str, float], phase: Any, word: str) -> None:
+    """From the job's phase, else from the last seconds."""
+    frame = last(film(lambda _: (gpu(),), lambda *_: shares, seconds=60.0, jobs=(job(phase=phase),)))
+    assert _state(frame, 0).word == word
+
+
+def test_a_job_alert_marks_all_its_gpus() -> None:
+    """An alert that names a job, not a GPU, is about each GPU of it."""
+    slow = finding("data-starved", subject=Subject(kind="job", job="4242:1"), severity="warning")
+    frame = last(film(lambda _: (gpu(),), lambda *_: budget(50.0), jobs=(job(),), alerts=(alert(finding=slow),)))
+    assert _state(frame, 0)[:3] == ("waits data", "bold data-text", "▲")
+
+
+def _table(width: int, height: int, *, view: ViewState | None = None, **fields: Any) -> list[str]:
+    frame = last(film(lambda _: tuple(gpu(index) for index in range(4)), lambda *_: None, seconds=20.0, **fields))
+    lines = jobs.job_lines(frame, view or ViewState(), width, height)
+    assert len(lines.rows) == len(lines.keys) == height
+    shown = texts(lines.rows)
+    assert {cell_len(row) for row in shown} == {width}
+    return [row.rstrip() for row in shown]
+
+
+def _job(number: int, ranks: int = 1, **fields: Any) -> tuple[Job, list[Process]]:
+    pids = [1000 * number + rank for rank in range(ranks)]
+    members = [process(pid, (rank,), rank=rank, started_s=NOW - 60.0, **fields) for rank, pid in enumerate(pids)]
+    return job(id=str(number), name=f"job{number}.py", trainers=tuple(pids)), members
+
+
+def test_a_single_process_is_one_row() -> None:
+    """Load with its children, workers as bars, time and command; numbers under their heads."""
+    one = process(
+        48213, user="marco", cpu_pct=35.0, gpu_sm_pct={uuid(0): 55.0}, command="python train.py --config x.yaml",
+        gpu_memory_bytes={uuid(0): int(19.3 * GIB)}, started_s=NOW - 8040.0,
+    )  # fmt: skip
+    workers = [worker(48300 + number, 48213, cpu_pct=99.0) for number in range(4)]
+    mine = job(trainers=(48213,), helpers={48213: tuple(one.pid for one in workers)})
+    rows = _table(80, 4, jobs=(mine,), processes=(one, *workers))
+    assert rows[:3] == [
+        "─ JOBS 1 ─────────────────────────────────────────────── no probe: step time – ─",
+        "     PID USER     GPU    MEM  SM%  CPU%  WORKERS  busy   TIME COMMAND",
+        "   48213 marco      0  19.3G   55   431  ▇▇▇▇     4/4   2h14m python train.py -…",
+    ]
+
+
+def test_ranks_go_before_the_lines_of_other_jobs() -> None:
+    """Three jobs of four ranks in eight rows: every job keeps its line, the first shows some ranks."""
+    made = [_job(number, 4) for number in (1, 2, 3)]
+    members = tuple(member for _, group in made for member in group)
+    rows = _table(120, 8, jobs=tuple(one for one, _ in made), processes=members)
+    assert [row.split()[0] for row in rows[2:]] == ["job", "0", "1", "…", "job", "job"]
+    assert rows[5] == " … 2 more: j k"
+
+
+def test_the_selected_rank_is_in_sight() -> None:
+    """The window over a long job follows the selection."""
+    one, members = _job(1, 4)
+    view = ViewState(part="jobs", process=f"1003:{NOW - 60.0}")
+    rows = _table(80, 5, view=view, jobs=(one,), processes=tuple(members))
+    assert [row[:8].strip() for row in rows[2:4]] == ["1002", "›   1003"]
+
+
+def test_names_of_two_cell_characters_move_no_column() -> None:
+    """A user and a command in Chinese."""
+    one, members = _job(1, user="训练用户训练", command="python 训练.py --数据 /数据/数据/数据")
+    rows = _table(80, 4, jobs=(one,), processes=tuple(members))
+    assert "0  76.0G" in rows[2]
+
+
+def test_what_cannot_be_read_is_said_in_words() -> None:
+    """Another user's command, memory that the driver does not tell, no CPU: words and dashes."""
+    one, members = _job(1, command=None, cpu_pct=None, gpu_memory_bytes={uuid(2): None})
+    rows = _table(80, 4, jobs=(one,), processes=tuple(members))
+    assert rows[2].split() == ["1000", "ana", "2", "–", "–", "–", "1", "min", "–", "(other", "user)"]
+
+
+def test_a_container_tells_more_than_the_only_user() -> None:
+    """Where everybody is root, the scheduler's id or the container takes the column."""
+    one, members = _job(1, user="root", container="trainer-7")
+    rows = _table(120, 4, jobs=(one,), processes=tuple(members))
+    assert "WHERE" in rows[1]
+    assert "traine…" in rows[2]
+
+
+def test_many_workers_are_shown_as_eight_groups() -> None:
+    """Sixteen workers, half of them busy: eight bars, and the exact count beside them."""
+    one = process(1)
+    workers = [worker(10 + number, 1, cpu_pct=100.0 if number < 8 else 0.0) for number in range(16)]
+    mine = job(trainers=(1,), helpers={1: tuple(one.pid for one in workers)})
+    assert "▇▇▇▇▁▁▁▁ 8/16" in _table(80, 4, jobs=(mine,), processes=(one, *workers))[2]
+
+
+def test_recovered_alerts_turn_grey_and_at_most_three_stay() -> None:
+    """Within the hour; older ones are in the log only."""
+    past = [
+        alert(state="resolved", since_s=NOW - 900.0, cleared_s=NOW - 60.0 * minute, finding=finding(index=minute))
+        for minute in (1, 2, 3, 4)
+    ]
+    frame = last(throttled(alerts=(alert(since_s=ONSET, finding=finding(index=5)), *past)))
+    lines = alerts.alert_lines(frame, ViewState(), 80, 8)
+    shown = [row.rstrip() for row in texts(lines.rows)]
+    assert shown[0].startswith("─ ALERTS 1 firing ─")
+    assert shown[1] == " ▲ 12:14  GPU 5   sw-thermal    firing 6 min     GPU 5 throttles at its tempera…"
+    assert shown[2].startswith(" · 12:05  GPU 1   sw-thermal    recovered 14 min")
+    assert shown[5] == ""
+    assert sum(key is not None for key in lines.keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("view", "width", "keys"),
+    [
+        (ViewState(), 80, " ? help  e why  Enter detail  a alerts  +- span  q quit"),
+        (ViewState(part="jobs"), 80, " ? help  e why  Enter its GPU  K signal  a alerts  q quit"),
+        (ViewState(part="jobs", is_read_only=True), 80, " ? help  e why  Enter its GPU  a alerts  +- span  q quit"),
+        (ViewState(part="alerts"), 80, " ? help  e why  Enter diagnosis  m mute  a alerts  q quit"),
+        (ViewState(paused_at_s=NOON), 80, " ? help  Space go on  e why  Enter detail  q quit"),
+        (ViewState(scroll_blocks=2), 60, " ? help  End now  e why  q quit"),
+    ],
+)
+def test_the_footer_names_the_keys_of_the_focused_part(view: ViewState, width: int, keys: str) -> None:
+    """At most six on 80 columns, and always the way out and back."""
+    frame = last(throttled(seconds=20.0))
+    (text,) = texts((footer.footer_row(frame, view, width),))
+    assert text.startswith(keys + "  ")
+    assert text.endswith("age 0s ")
+
+
+def test_a_late_frame_makes_the_age_yellow() -> None:
+    """Two intervals without news."""
+    row = footer.footer_row(last(throttled(seconds=20.0)), ViewState(age_s=2.0), 80)
+    assert ("age 2s", "data-text") in row
+
+
+def test_the_title_says_paused_and_scrolled_back() -> None:
+    """A picture of the past never passes for now."""
+    frame = last(throttled(seconds=20.0))
+    (paused,) = texts((title.title_row(frame, ViewState(paused_at_s=NOW), 15.0, 80),))
+    assert paused.rstrip().endswith(" PAUSED 12:20:31")
+    (back,) = texts((title.title_row(frame, ViewState(scroll_blocks=3), 15.0, 80),))
+    assert " 3 min BACK " in back
+
+
+def test_mixed_cards_are_both_named() -> None:
+    """Counts and models without what every name has."""
+    frame = last(
+        film(
+            lambda _: (gpu(0, name="NVIDIA GeForce RTX 4090"), gpu(1, name="NVIDIA A100-SXM4-80GB")),
+            lambda *_: None,
+            seconds=10.0,
+            host=host(name="lab7", driver_version=None),
+        )
+    )
+    (row,) = texts((title.title_row(frame, ViewState(), 15.0, 100),))
+    assert row.startswith(" gpumon lab7 · 1 × RTX 4090 + 1 × A100-SXM4-80GB ")
