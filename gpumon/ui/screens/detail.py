@@ -14,6 +14,7 @@ from gpumon.ui import selection
 from gpumon.ui.board import BoardScreen
 from gpumon.ui.palette import muted
 from gpumon.ui.panels.charts import Charts
+from gpumon.ui.panels.gpu_heads import ESTIMATE
 from gpumon.ui.panels.headline import headline_rows, small_rows
 from gpumon.ui.panels.line import width_of
 from gpumon.ui.panels.state import is_stale
@@ -164,6 +165,8 @@ class Page:
                 pieces += more
         if self.width >= OVERLAY_FROM_WIDTH:
             pieces.append((f" · of the last {units.duration(self.view.span_s)}", "muted"))
+        if len(pieces) > 1:
+            pieces.append((f", {ESTIMATE}" if self.width >= OVERLAY_FROM_WIDTH else f" · {ESTIMATE}", "muted"))
         return rule_row(pieces, self.width)
 
     def heat(self, rows: int) -> list[Row]:
