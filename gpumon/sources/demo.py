@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from threading import Event as Signal
 from time import monotonic, time
+from typing import Literal
 
 from gpumon.model import Snapshot
 from gpumon.sources.simulator.scenarios import DEFAULT, NOW_S, SCENARIOS, Scenario, Story, scenario_named
@@ -53,7 +54,7 @@ def simulate(
 class DemoSource:
     """Simulated GPUs that look like a live machine; ``kind`` tells everybody that they are not."""
 
-    kind = "demo"
+    kind: Literal["demo"] = "demo"
 
     def __init__(
         self,
