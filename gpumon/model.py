@@ -198,7 +198,7 @@ class Host(Value, frozen=True, kw_only=True):
 
 
 class Event(Value, frozen=True, kw_only=True):
-    """Something that happened at a moment: xid, gpu-lost, driver-error, process-exit, gap, clock-step …"""
+    """Something that happened at a moment: xid, gpu-lost, driver-error, process-exit, gap, clock-step."""
 
     kind: str
     time_s: float | None = None
