@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+import gpumon
 from builders import GIB, NOON, alert, finding, frame, gpu, host, job, process, snapshot, snapshots, uuid, worker
 from gpumon.model import Event
 from gpumon.monitor import Frame
@@ -17,6 +21,7 @@ from gpumon.ui.row import Row
 from gpumon.ui.screens.detail import Page
 from gpumon.ui.stage import FrameReady
 from gpumon.ui.view import ViewState
+from terminal import PtyProgram, python
 from ui.stage import demo, lines, play, screen_rows, style_at, text
 
 GUTTER = 9
@@ -327,3 +332,24 @@ def test_a_frame_that_changes_nothing_makes_the_same_rows() -> None:
         assert all(a is b for a, b in zip(before, screen_rows(app), strict=True))
 
     play(demo("throttled"), story)
+
+
+def test_the_real_program_opens_it_in_a_terminal_and_quits_from_it() -> None:
+    """Under a pty, on the demo: Enter shows the charts, a resize redraws them, q ends with 0."""
+    with PtyProgram(python("-W", "error", "-m", "gpumon", "--demo", "throttled"), width=120, height=40) as program:
+        program.wait_for("GPU 5 throttles")
+        program.type("5\r")
+        program.wait_for("against  SM clock")
+        program.resize(80, 24)
+        shown = program.wait_for("─ SM clock MHz")
+        assert "SW therm" in shown
+        program.type("q")
+        assert program.wait_for_exit(5.0) == 0
+
+
+def test_plotext_is_loaded_with_the_first_detail_screen_only() -> None:
+    """The program starts without it: it costs a quarter of a start and 20 MB; one file alone imports it."""
+    code = "import sys, gpumon.ui.app; sys.exit('plotext' in sys.modules or 'gpumon.ui.screens.detail' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    users = [path.name for path in Path(gpumon.__file__).parent.rglob("*.py") if "import plotext" in path.read_text()]
+    assert users == ["plot.py"]
