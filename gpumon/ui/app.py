@@ -42,8 +42,6 @@ class GpumonApp(Stage):
         _key("minus", "span(-1)"),
         _key("less_than_sign", "scroll(1)"),
         _key("greater_than_sign", "scroll(-1)"),
-        _key("left", "crosshair(1)"),
-        _key("right", "crosshair(-1)"),
         _key("space", "pause"),
         _key("i", "interval"),
         _key("n", "next_gpu(1)"),
@@ -61,11 +59,9 @@ class GpumonApp(Stage):
         self.redraw()
 
     def action_leave(self) -> None:
-        """Esc: close the topmost of screen, cross-hair, scroll-back; on a bare overview nothing."""
+        """Esc: close the topmost of screen and scroll-back; on a bare overview nothing."""
         if len(self.screen_stack) > 1:
             self.pop_screen()
-        elif self.view.crosshair is not None:
-            self.change(crosshair=None)
         elif self.view.scroll_blocks:
             self.change(scroll_blocks=0)
 
@@ -175,11 +171,6 @@ class GpumonApp(Stage):
     def action_scroll(self, blocks: int) -> None:
         """Back or forward by one block."""
         self.change(scroll_blocks=max(0, self.view.scroll_blocks + blocks))
-
-    def action_crosshair(self, columns: int) -> None:
-        """Move the cross-hair; the first press puts it on the newest column."""
-        at = self.view.crosshair
-        self.change(crosshair=0 if at is None else max(0, at + columns))
 
     def action_pause(self) -> None:
         """Hold the picture, not the sampling; again: go on."""
