@@ -40,7 +40,7 @@ ROLES: dict[str, Shade] = {
     "peer": Shade(60, 245, 7, 7),
     "muted": Shade(246, 241, None, None),
     "accent": Shade(117, 25, 14, 4),
-    "power": Shade(67, 68, 12, 12),
+    "power": Shade(68, 68, 12, 12),
     "power-dim": Shade(24, 110, 12, 12),
     "memory": Shade(97, 140, 5, 5),
     "memory-dim": Shade(60, 182, 5, 5),
@@ -52,7 +52,7 @@ ROLES: dict[str, Shade] = {
     "rule": Shade(238, 251, None, None),
     "text": Shade(None, None, None, None),
 }
-"""Temperature, power and clock share 67 where 256 colours have nothing nearer: they never share a chart."""
+"""Temperature and clock share 67, the nearest to both in 256 colours: they never share a filled chart."""
 
 _WORDS_OF = {"useful": "useful-text", "data": "data-text"}
 
