@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -97,13 +99,17 @@ class FakeProc:
 def python(code: str, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """Run Python code that prints a line when it is ready; ended at the latest with the block."""
     command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
     try:
         assert child.stdout is not None
         assert child.stdout.readline(), "the child ended before it was ready"
         yield child
     finally:
-        child.kill()
+        # What it forked is in its group, and would keep the pipe open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
 
 

