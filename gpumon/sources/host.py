@@ -11,10 +11,10 @@ from gpumon import text
 from gpumon.model import Host, Process
 from gpumon.sources import GpuUse
 from gpumon.sources.machine import MachineReader
-from gpumon.sources.pidview import PidView, is_namespaced, view_pids
+from gpumon.sources.pidview import PidView, holds_gpu, is_namespaced, view_pids
 from gpumon.sources.proc import identify, read_stat
 from gpumon.sources.processes import ProcessReader
-from gpumon.sources.procfs import number_after, read
+from gpumon.sources.procfs import Stat, number_after, read
 from gpumon.sources.records import boot_time_s, started_s
 
 _FEW_GPUS = 4
@@ -92,8 +92,13 @@ def once_processes(holders: Mapping[int, GpuUse], proc: Path = Path("/proc")) ->
     return tuple(_once(base, pid, holders[pid], boot_s) for pid in sorted(holders))
 
 
+def _once_stat(proc: str, pid: int) -> Stat | None:
+    """Read a holder's stat, unless the driver's number may be a stranger's here."""
+    return None if is_namespaced(proc) and not holds_gpu(proc, pid) else read_stat(proc, pid)
+
+
 def _once(proc: str, pid: int, use: GpuUse, boot_s: int | None) -> Process:
-    stat = read_stat(proc, pid)
+    stat = _once_stat(proc, pid)
     if stat is None:
         return Process(pid=pid, gpu_memory_bytes=use.memory_bytes, gpu_sm_pct=use.sm_pct)
     known = identify(proc, pid, stat.comm, is_holder=False)
@@ -115,5 +120,5 @@ def _once(proc: str, pid: int, use: GpuUse, boot_s: int | None) -> Process:
 
 def once_pid_view(holders: Collection[int], proc: Path = Path("/proc")) -> PidView:
     """Tell whether the driver's pids can be looked up here, and why not."""
-    resolved = [pid for pid in holders if read_stat(str(proc), pid) is not None]
+    resolved = [pid for pid in holders if _once_stat(str(proc), pid) is not None]
     return view_pids(str(proc), holders, resolved)

@@ -42,7 +42,7 @@ CODE_OF_READER = """
 import json, os, sys, time
 from pathlib import Path
 from gpumon.sources import GpuUse
-from gpumon.sources.host import HostReader
+from gpumon.sources.host import HostReader, once_pid_view, once_processes
 reader = HostReader(1.0, proc=Path(sys.argv[2]))
 pid = int(sys.argv[1])
 holders = {pid: GpuUse({"GPU-a": 1}, None)}
@@ -50,6 +50,9 @@ reader.read(holders, 0.0)
 time.sleep(0.3)
 host, processes = reader.read(holders, 1.0)
 import msgspec
+once = once_processes(holders, Path(sys.argv[2]))
+assert [(p.pid, p.user, p.name) for p in once] == [(p.pid, p.user, p.name) for p in processes]
+assert once_pid_view(holders, Path(sys.argv[2])) == (host.sees_host_pids, host.processes_hidden)
 print(json.dumps({"host": msgspec.to_builtins(host), "processes": msgspec.to_builtins(processes)}))
 """
 is_root = os.geteuid() == 0
