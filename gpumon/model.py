@@ -51,15 +51,21 @@ class Gpu(Value, frozen=True, kw_only=True):
     power_limit_w: float | None = None
     power_default_limit_w: float | None = None
     energy_j: float | None = None
+    """Cumulative; may restart with the driver."""
+    power_source: str | None = None
+    """ac, battery, undersized."""
 
     temperature_c: float | None = None
     memory_temperature_c: float | None = None
+    memory_temperature_max_c: float | None = None
     temperature_slowdown_c: float | None = None
     temperature_max_c: float | None = None
     """The highest temperature at which the driver lets the GPU run at full clocks (GPU max operating)."""
     temperature_shutdown_c: float | None = None
     temperature_margin_c: float | None = None
     fan_pct: float | None = None
+    """What was asked of the fan; a blocked one reads the same."""
+    fan_target_pct: float | None = None
 
     sm_clock_mhz: float | None = None
     sm_clock_max_mhz: float | None = None
@@ -83,6 +89,16 @@ class Gpu(Value, frozen=True, kw_only=True):
     nvlinks_active: int | None = None
     """Sleeping links count as active."""
     nvlinks_total: int | None = None
+    pcie_replays: int | None = None
+    """Cumulative, as are the other counts of errors."""
+    pcie_correctable_errors: int | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    nvlink_errors: int | None = None
+    nvlink_crc_errors: int | None = None
+    nvlink_recovery_failures: int | None = None
+    fabric_state: str | None = None
+    """NVSwitch fabric: not-supported, not-started, in-progress, completed."""
 
     graphics_active_pct: float | None = None
     sm_active_pct: float | None = None
@@ -92,12 +108,30 @@ class Gpu(Value, frozen=True, kw_only=True):
     fp32_active_pct: float | None = None
     fp64_active_pct: float | None = None
 
+    ecc_enabled: bool | None = None
+    ecc_enabled_pending: bool | None = None
+    """After the next reset."""
     ecc_uncorrected: int | None = None
-    """Since the driver was loaded."""
+    """Since the driver was loaded, as is the corrected count."""
+    ecc_corrected: int | None = None
+    ecc_sram_uncorrected: int | None = None
+    """Of the card's lifetime."""
+    remapped_rows_corrected: int | None = None
+    remapped_rows_uncorrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    recovery_action: int | None = None
+    """NVML's number: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain+reset, 5 IMEX, 6 bus reset, 7 system reboot."""
     mig_enabled: bool | None = None
     mig_parent_uuid: str | None = None
     mig_profile: str | None = None
     compute_mode: str | None = None
+    """default, exclusive, prohibited."""
+    persistence: bool | None = None
+    compute_capability: str | None = None
+    """``"9.0"``."""
+    sm_count: int | None = None
+    numa_node: int | None = None
     age_s: float | None = None
     """Since these values were read from the driver; 0 or a little when fresh."""
 
@@ -119,6 +153,8 @@ class Process(Value, frozen=True, kw_only=True):
     gpu_memory_bytes: dict[str, int | None] = {}
     """GPU uuid -> bytes; None where the driver does not say (WDDM, some containers)."""
     gpu_sm_pct: dict[str, float] | None = None
+    open_gpus: tuple[str, ...] | None = None
+    """UUIDs of the GPUs whose device file it holds open."""
 
     cpu_pct: float | None = None
     """100 = one core, over the interval."""
@@ -136,6 +172,7 @@ class Process(Value, frozen=True, kw_only=True):
 
     memory_rss_bytes: int | None = None
     memory_pss_bytes: int | None = None
+    memory_private_bytes: int | None = None
     memory_limit_bytes: int | None = None
     memory_charged_bytes: int | None = None
     shm_total_bytes: int | None = None
@@ -156,6 +193,16 @@ class Process(Value, frozen=True, kw_only=True):
     """Beginnings of known thread names a trainer has running: pt_data_pin, pt_nccl_watchdg, tf_data_ …"""
     environment: dict[str, str] | None = None
     data_filesystem: str | None = None
+
+
+class Volume(Value, frozen=True, kw_only=True):
+    """A filesystem that jobs write to."""
+
+    path: str
+    filesystem: str | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    free_inodes_pct: float | None = None
 
 
 class Host(Value, frozen=True, kw_only=True):
@@ -195,6 +242,61 @@ class Host(Value, frozen=True, kw_only=True):
     disk_busy_pct: float | None = None
     net_rx_bytes_per_s: float | None = None
     net_tx_bytes_per_s: float | None = None
+    net_limit_bytes_per_s: float | None = None
+    rdma_rx_bytes_per_s: float | None = None
+    rdma_tx_bytes_per_s: float | None = None
+    rdma_limit_bytes_per_s: float | None = None
+    nfs_read_s: float | None = None
+    """Mean time of a READ in the interval."""
+    volumes: tuple[Volume, ...] = ()
+    """Where jobs write."""
+    boot_id: str | None = None
+    oom_kills: int | None = None
+    """Cumulative since boot."""
+
+
+class Rank(Value, frozen=True, kw_only=True):
+    """What the probe inside one training process reports; times are means over the interval."""
+
+    pid: int
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    gpu_uuid: str | None = None
+    framework: str | None = None
+    phase: Literal["init", "train", "eval", "checkpoint", "end"] | None = None
+    step: int | None = None
+    """Cumulative count of steps."""
+    step_s: float | None = None
+    """From one step's end to the next, pauses taken out, data wait included."""
+    data_wait_s: float | None = None
+    """The part of a step spent waiting for the next batch."""
+    h2d_s: float | None = None
+    forward_s: float | None = None
+    samples_per_s: float | None = None
+    step_samples_s: tuple[float, ...] = ()
+    """At most 90 consecutive steps of the interval."""
+    data_wait_samples_s: tuple[float, ...] = ()
+    waiting_s: float | None = None
+    """So far, for the batch that it waits for now."""
+    pause_s: float | None = None
+    """Evaluation and checkpoints in the interval."""
+    loader_start_s: float | None = None
+    loss_is_nan: bool | None = None
+    allocated_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    allocated_min_bytes: int | None = None
+    """The lowest of the interval's steps."""
+    reserved_bytes: int | None = None
+    active_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    alloc_retries: int | None = None
+    """Cumulative, as are OOMs."""
+    ooms: int | None = None
+    allocator: str | None = None
+    """native, cuda-malloc-async."""
+    heartbeat_age_s: float | None = None
+    """Since the last step, eval batch or start of a checkpoint; not since the last report."""
 
 
 class Event(Value, frozen=True, kw_only=True):
@@ -206,6 +308,9 @@ class Event(Value, frozen=True, kw_only=True):
     pid: int | None = None
     text: str | None = None
     xid: int | None = None
+    exit_code: int | None = None
+    values: dict[str, float] | None = None
+    """``cuda-oom``: requested_bytes, free_bytes …"""
 
 
 class Snapshot(Value, frozen=True, kw_only=True):
@@ -218,6 +323,7 @@ class Snapshot(Value, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[Process, ...] = ()
     host: Host = Host()
+    ranks: tuple[Rank, ...] = ()
     events: tuple[Event, ...] = ()
 
 
