@@ -19,6 +19,8 @@ FIRST_READING_S = 2.0
 """The first snapshot waits so long for the driver; then it comes without GPUs."""
 LATE = 0.25
 """A reading that is due is waited for this share of the interval longer."""
+SOON = 0.5
+"""A reading that comes late is not followed by the next snapshot before this share of the interval."""
 BUSY_PCT = 85.0
 CLOCK_STEP_S = 2.0
 GAP_INTERVALS = 5.0
@@ -73,6 +75,7 @@ class LiveSource:
         self._interval_s = interval_s
         self._host_reader.interval_s = interval_s
         self._reader.interval_s = interval_s
+        self._reader.published.set()
 
     def __iter__(self) -> Iterator[Snapshot]:
         """Yield snapshots. Raises what ended the reading thread, should anything."""
@@ -105,15 +108,19 @@ class LiveSource:
     def _pause(self) -> None:
         """Until the next reading, or until an interval and a little has passed without one."""
         published = self._reader.published
-        while not self._is_closed and self._reader.newest is self._last:
-            is_stale = self._last is not None and self._clock.since(self._last.answered_at) > 2 * self._interval_s
-            wait_s = self._interval_s * (1.0 if is_stale else 1.0 + LATE)
-            left_s = self._clock.monotonic_s + wait_s - time.monotonic()
-            if left_s <= 0:
-                break
+        while not self._is_closed:
             published.clear()
-            if self._reader.newest is self._last and not self._is_closed:
-                published.wait(left_s)
+            left_s = self._due_at() - time.monotonic()
+            if left_s <= 0 or self._is_closed:
+                break
+            published.wait(left_s)
+
+    def _due_at(self) -> float:
+        """When the next snapshot goes out, as far as one can tell now."""
+        if self._reader.newest is not self._last:
+            return self._clock.monotonic_s + SOON * self._interval_s
+        is_stale = self._last is not None and self._clock.since(self._last.answered_at) > 2 * self._interval_s
+        return self._clock.monotonic_s + self._interval_s * (1.0 if is_stale else 1.0 + LATE)
 
     def _snapshot(self) -> Snapshot:
         reading = self._last = self._reader.newest

@@ -27,13 +27,14 @@ _REFUSALS = frozenset(
     }
 )
 _LOSSES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND})
-_DEPARTURES = frozenset(
+DEPARTURES = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
+"""The driver no longer knows us."""
 _UNCLEAR = frozenset(
     {
         pynvml.NVML_ERROR_TIMEOUT,
@@ -122,7 +123,7 @@ class Asker:
             self.refusals[name] = (self.now + UNCLEAR_S, code)
         elif code in _LOSSES:
             raise GpuLost
-        elif code in _DEPARTURES:
+        elif code in DEPARTURES:
             raise DriverGone(code)
 
     def text(self, name: str, call: Callable[..., Any], *arguments: object) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pynvml
 
 from gpumon.errors import UsageError
@@ -14,8 +14,7 @@ from gpumon.sources.nvml_calls import Asker, DriverGone, GpuLost
 from gpumon.text import clean
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """A GPU or MIG instance as it was found: what stays true while it is lost."""
 
     handle: object

@@ -83,10 +83,16 @@ def start(proc: Path = PROC) -> Versions:
 def stop() -> None:
     """Shut NVML down, however often this process started it: it counts, and only from 0 a new start begins afresh."""
     for _ in range(_STARTS_MAX):
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError:  # not started any more, or away
+        if not _stop_one():
             return
+
+
+def _stop_one() -> bool:
+    try:
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:  # not started any more, or away
+        return False
+    return True
 
 
 def explanation(code: int, proc: Path = PROC) -> NoSourceError:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import deque
 from pathlib import Path
 
+import msgspec
 import pynvml
 
 from gpumon.errors import GpumonError
 from gpumon.model import Event
 from gpumon.sources import nvml_init
-from gpumon.sources.nvml_calls import DriverGone
+from gpumon.sources.nvml_calls import DEPARTURES, DriverGone
 from gpumon.sources.nvml_devices import Device, Selection, count_gpus, find_again, find_gpus, find_instances
 from gpumon.sources.nvml_events import EventWatch
 from gpumon.sources.nvml_gpu import LISTS_S, Turn
@@ -55,7 +55,7 @@ class Session:
             now = by_uuid.get(before.device.uuid)
             if now is None and before.device.index in nameless:
                 now = nameless.pop(before.device.index)
-                now.device = dataclasses.replace(before.device, handle=None)
+                now.device = msgspec.structs.replace(before.device, handle=None)
             if now is not None:
                 now.adopt(before)
             else:
@@ -67,7 +67,12 @@ class Session:
         """Lose the GPUs that have dropped out of the driver's count; tells whether it answered. Raises DriverGone."""
         if not self._count_turn.has_come(now):
             return False
-        count = count_gpus()
+        try:
+            count = count_gpus()
+        except DriverGone as gone:
+            if gone.code in DEPARTURES:
+                raise
+            return False  # the GPUs themselves will tell
         if count < self._count:
             for gpu in self.gpus:
                 if not gpu.is_lost and find_again(gpu.device) is None:

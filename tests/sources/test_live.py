@@ -160,6 +160,14 @@ def test_closing_from_another_thread_ends_at_once(fake_driver: MakeDriver, sourc
     assert host.is_closed
 
 
+def test_a_slow_driver_gives_even_snapshots(fake_driver: MakeDriver, sources: Callable[..., LiveSource]) -> None:
+    """When each pass takes longer than the interval, snapshots neither stall nor come in pairs."""
+    load(fake_driver([h100()], system={"call.nvmlDeviceGetTemperature.latency_ms": 280}))
+    intervals = [snapshot.interval_s or 0.2 for snapshot in take(sources(0.2), 10)]
+    assert min(intervals) > 0.09
+    assert max(intervals) < 0.35
+
+
 def test_a_hanging_driver_stops_neither_pace_nor_host(
     fake_driver: MakeDriver, sources: Callable[..., LiveSource]
 ) -> None:

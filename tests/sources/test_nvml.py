@@ -15,6 +15,7 @@ from fakenvml import (
     GIB,
     MIB,
     Process,
+    Profile,
     a100_mig,
     gb10,
     gb10_zero,
@@ -27,6 +28,7 @@ from fakenvml import (
     wave,
 )
 from gpumon.errors import UsageError
+from gpumon.sources.counters import Counter
 from gpumon.sources.nvml import NvmlReader
 from gpumon.sources.nvml_calls import Asker
 from gpumon.sources.nvml_devices import Selection
@@ -184,6 +186,25 @@ def test_throttle_shares_are_counted_in_nanoseconds(fake_driver: MakeDriver, sta
     assert gpu.throttled_pct == pytest.approx(
         {"sw_power_cap": 80, "sync_boost": 0, "sw_thermal": 12.5, "hw_thermal": 0, "hw_power_brake": 100}, abs=2
     )
+
+
+def test_mig_instances_have_their_own_activity(fake_driver: MakeDriver, start: MakeReader) -> None:
+    """On Hopper each instance is sampled by GPM through its parent; it is all that says whether it works."""
+    keys = {**h100().keys, "mig_mode": 1}
+    instance = {
+        "gpu_instance": 2,
+        "compute_instance": 0,
+        "gpu_slices": 3,
+        "compute_slices": 3,
+        "memory_total": 40 * GIB,
+    }
+    instance |= {f"gpm.{part}": 50 for part in ("graphics", "sm", "occupancy", "tensor", "dram", "fp64", "fp32")}
+    load(fake_driver([Profile("NVIDIA H100 80GB HBM3", keys, (instance,), h100().system)]))
+    parent, inside = second_gpus(start(0.2))
+    assert parent.mig_enabled is True
+    assert (inside.mig_profile, inside.name) == ("3g.40gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb")
+    assert inside.sm_active_pct is not None
+    assert inside.utilization_pct is None
 
 
 def test_blackwell_process_shares(fake_driver: MakeDriver, start: MakeReader) -> None:
@@ -426,6 +447,32 @@ def test_calls_of_a_minute(fake_driver: MakeDriver) -> None:
     gpm = (calls["nvmlGpmSampleGet"] + calls["nvmlGpmMetricsGet"]) / 59
     assert gpm <= 8
     assert per_second - gpm < 80
+
+
+def test_how_long_a_call_may_take(fake_driver: MakeDriver) -> None:
+    """With persistence mode a pass hangs after 10 s; without, healthy calls can take seconds, so after 30 s."""
+    load(fake_driver([h100(), h100().but(persistence=0)]))
+    session = Session(Selection(None), deque())
+    for gpu in session.gpus:
+        gpu.read(1000.0)
+    assert [gpu.hang_after_s for gpu in session.gpus] == [10, 30]
+    session.close()
+
+
+def test_rate_of_a_counter() -> None:
+    """Per second since the last reading; None at first, after a restart and when it is missing; never negative."""
+    counter = Counter()
+    readings = [(10.0, 100.0), (11.0, 150.0), (13.0, 150.0), (14.0, 20.0), (15.0, 30.0), (16.0, None), (17.0, 40.0)]
+    assert [counter.rate(at_s, count) for at_s, count in readings] == [None, 50, 0, None, 10, None, None]
+
+
+def test_rate_over_a_window() -> None:
+    """A counter that moves in coarse steps is averaged over at least the window, at whatever interval it is read."""
+    counter = Counter(window_s=1.0)
+    rates = [counter.rate(tick / 10, 20.0 * (tick // 5)) for tick in range(31)]
+    assert rates[5] == pytest.approx(40)
+    assert all(rate == pytest.approx(40, abs=5) for rate in rates[15:])
+    assert Counter(window_s=1.0).rate(0.0, 5.0) is None
 
 
 def test_a_refused_call_is_asked_again_after_a_minute(fake_driver: MakeDriver) -> None:

@@ -176,6 +176,20 @@ def test_a_gpu_that_drops_out_of_the_count_is_lost(fake_driver: MakeDriver, star
     assert gpus(reader)[2].name == "NVIDIA GeForce RTX 4090"
 
 
+def test_a_count_that_fails_condemns_nobody(fake_driver: MakeDriver, start: MakeReader) -> None:
+    """An unknown error from the count alone is no reason to start NVML again."""
+    driver = load(fake_driver([h100()]))
+    reader = start()
+    driver.set("call.nvmlDeviceGetCount_v2.error", 999)
+    began = time.monotonic()
+    while time.monotonic() - began < 2.5:
+        next_reading(reader)
+    assert lost(reader) == [False]
+    assert max(ages(reader)) < 0.3
+    assert reader.newest.error is None
+    assert driver.counts()["nvmlInitWithFlags"] == 1
+
+
 def test_a_gpu_that_was_lost_before_the_start(fake_driver: MakeDriver, tmp_path: Path) -> None:
     """It is shown as lost with the address that the kernel module still lists; the others work."""
     driver = load(fake_driver([h100(), h100()]))
