@@ -201,10 +201,12 @@ class Stage(BoardApp):
             screen.draw()
 
     def redraw(self) -> None:
-        """Send every cell again; when the terminal takes bytes again, it is called once more."""
-        if self.terminal is None or not self.terminal.is_stalled:
-            self.draw()
-            self.screen.refresh()
+        """Send every cell again, as soon as the terminal takes bytes."""
+        if self.terminal is not None and self.terminal.is_stalled:
+            self.terminal.owes_redraw = True
+            return
+        self.draw()
+        self.screen.refresh()
 
     def _set(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState
         self.view = msgspec.structs.replace(self.view, **changes)

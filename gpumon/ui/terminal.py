@@ -58,6 +58,8 @@ class Terminal(LinuxDriver):
         self._lock = threading.RLock()
         self._is_draining = False
         self._is_leaving = False
+        self.owes_redraw = False
+        """What is on the terminal is not what was sent or asked for: every cell again, as soon as bytes flow."""
         self._typed = app.typed
         app.terminal = self
 
@@ -74,6 +76,7 @@ class Terminal(LinuxDriver):
             return
         with self._lock:
             if len(self._pending) > PENDING_MAX and not self._is_leaving:
+                self.owes_redraw = True
                 return
             self._pending += data.encode("utf-8", "replace")
             self._send()
@@ -109,8 +112,14 @@ class Terminal(LinuxDriver):
                 return
             self._is_draining = False
             self._loop.remove_writer(self._out)
-        if not self.is_gone and not self._is_leaving:
+        if self.is_gone or self._is_leaving:
+            return
+        # A full repaint is more than a pty holds: asking for one after each stall would never end.
+        if self.owes_redraw:
+            self.owes_redraw = False
             self._screen.redraw()
+        else:
+            self._screen.draw()
 
     def _lose(self) -> None:
         """The terminal is closed: nothing can be shown or asked any more."""
