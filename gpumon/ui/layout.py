@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
+from gpumon import units
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
 from gpumon.ui.panels import alerts, cells, footer, gpu_heads, gpu_rows, headline, host, jobs, panel, title
@@ -141,7 +144,7 @@ class _Drawing:
             columns = (two_lines if rows.density == "R2" else one_line)(self.width, widths, present)
             count = columns.timeline
         if rows.title:
-            self._add([title.title_row(self.frame, self.view, self.view.span_s / count, self.width)])
+            self._title(self.view.span_s / count)
         self._headline()
         if columns is None:
             self._panels()
@@ -153,8 +156,28 @@ class _Drawing:
         self.rows += rows
         self.targets += [*keys, *[None] * (len(rows) - len(keys))]
 
+    def _title(self, column_s: float) -> None:
+        frame, view = self.frame, self.view
+        row = self.charts.keep(
+            ("title",),
+            (self.pace.version, view.span_s, view.paused_at_s, view.scroll_blocks, column_s, self.width),
+            lambda: title.title_row(frame, view, column_s, self.width),
+        )
+        if view.paused_at_s is None:
+            *rest, _, end = row
+            row = (*rest, (units.clock(frame.window.last.time_s), ""), end)
+        self._add([row])
+
     def _headline(self) -> None:
-        self._add(headline.headline_rows(self.frame, self.view, self.width)[: self.plan.headline])
+        frame, view = self.frame, self.view
+        lasted_s = frame.window.last.time_s - (frame.headline.since_s or 0.0)
+        both = self.charts.keep(
+            ("headline",),
+            (msgspec.structs.replace(frame.headline, alert=None), int(lasted_s // 60), lasted_s < 60 and lasted_s,
+             view.is_stale and view.age_s, view.toast, view.tier, self.width),
+            lambda: headline.headline_rows(frame, view, self.width),
+        )  # fmt: skip
+        self._add(both[: self.plan.headline])
 
     def _panels(self) -> None:
         size = panel.heights(self.plan.lines)
@@ -241,7 +264,7 @@ class _Drawing:
         is_tiny = rows.density == "tiny"
         if rows.title:
             if width >= 60:
-                self._add([title.title_row(self.frame, self.view, self.view.span_s / cells.BUDGET_COLUMNS, width)])
+                self._title(self.view.span_s / cells.BUDGET_COLUMNS)
             else:
                 self._add([cells.small_title(self.frame, width)])
         if width >= 70:
@@ -275,7 +298,13 @@ class _Drawing:
 
     def footer(self) -> Row:
         """The last row, whatever the size."""
-        return footer.footer_row(self.frame, self.view, self.width)
+        view, cost = self.view, self.pace.sample_ms
+        return self.charts.keep(
+            ("footer",),
+            (view.part, view.paused_at_s, view.scroll_blocks, view.is_read_only, view.age_s, view.is_late,
+             view.self_cpu_pct, cost, self.frame.headline.alert is None, self.width),
+            lambda: footer.footer_row(self.frame, view, self.width, cost),
+        )  # fmt: skip
 
 
 def layout(frame: Frame, view: ViewState, width: int, height: int) -> list[Row]:

@@ -244,14 +244,14 @@ def test_recovered_alerts_turn_grey_and_at_most_three_stay() -> None:
 def test_the_footer_names_the_keys_of_the_focused_part(view: ViewState, width: int, keys: str) -> None:
     """At most six on 80 columns, and always the way out and back."""
     frame = last(throttled(seconds=20.0))
-    (text,) = texts((footer.footer_row(frame, view, width),))
+    (text,) = texts((footer.footer_row(frame, view, width, 6.0),))
     assert text.startswith(keys + "  ")
     assert text.endswith("age 0s ")
 
 
 def test_a_late_frame_makes_the_age_yellow() -> None:
     """Two intervals without news."""
-    row = footer.footer_row(last(throttled(seconds=20.0)), ViewState(age_s=2.0), 80)
+    row = footer.footer_row(last(throttled(seconds=20.0)), ViewState(age_s=2.0), 80, None)
     assert ("age 2s", "data-text") in row
 
 

@@ -7,6 +7,7 @@ as it has columns; columns that are not given yet lie in the future and stay bla
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon import units
@@ -22,6 +23,8 @@ SHADED_LOSS_PCT = 15.0
 """Of a one-line slice without colour: from here on the cell shows the loss, not the level."""
 
 Chart = tuple[tuple[Piece, ...], ...]
+Column = tuple[Piece, ...]
+"""The cells of one column, bottom first."""
 
 
 class Look(NamedTuple):
@@ -46,7 +49,9 @@ class Shares(NamedTuple):
 
     def worst(self) -> tuple[str, float]:
         """The biggest loss, by name."""
-        return max((("data", self.data), ("throttled", self.throttled), ("peer", self.peer)), key=lambda loss: loss[1])
+        if self.data >= self.throttled and self.data >= self.peer:
+            return "data", self.data
+        return ("throttled", self.throttled) if self.throttled >= self.peer else ("peer", self.peer)
 
     def rounded(self, whole: int = 100) -> dict[str, int]:
         """Whole parts that add up to ``whole``."""
@@ -67,28 +72,35 @@ def timeline(slices: Sequence[Shares | None], count: int, height: int, look: Loo
     return _stacked(cells, count, height)
 
 
-def _slice_cells(part: Shares | None, height: int, look: Look) -> list[Piece]:
+def _slice_cells(part: Shares | None, height: int, look: Look) -> Column:
     """One column, bottom cell first."""
     if part is None:
-        return [_gap(look), *[(" ", "")] * (height - 1)]
+        return _gap_cells(height, look)
     steps = 8 * height
     kind, loss = part.worst()
     top = round((100.0 - part.idle) * steps / 100.0)
     useful = round(part.useful * steps / 100.0)
     if loss < VISIBLE_LOSS_PCT or top <= useful:
-        return _level_cells(min(useful, steps - 1), height, look, ["useful"] * height)
-    if top >= steps - 1:
-        top = steps
+        return _level_cells(min(useful, steps - 1), height, look, ("useful",) * height)
+    is_shade = loss >= SHADED_LOSS_PCT if height == 1 else None
+    return _loss_cells((useful, steps if top >= steps - 1 else top), kind, height, look, is_shade=is_shade)
+
+
+@lru_cache(maxsize=4096)
+def _loss_cells(levels: tuple[int, int], kind: str, height: int, look: Look, *, is_shade: bool | None) -> Column:
+    """Useful up to one level, the loss up to another; ``is_shade`` decides where None leaves it to each cell."""
+    useful, top = levels
     is_shaded = not look.has_color or look.tier == "ascii"
     cells: list[Piece] = []
-    for floor in range(0, steps, 8):
+    for floor in range(0, 8 * height, 8):
         low, high = _within(useful - floor), _within(top - floor)
-        if is_shaded:
-            is_loss = loss >= SHADED_LOSS_PCT if height == 1 else high - low >= 4
-            cells.append((shade(kind, look.tier), ROLE_OF[kind]) if is_loss else (EIGHTHS[look.tier][low], "useful"))
-        else:
+        if not is_shaded:
             cells.append(_stacked_cell(low, high, ROLE_OF[kind], look.tier))
-    return cells
+        elif high - low >= 4 if is_shade is None else is_shade:
+            cells.append((shade(kind, look.tier), ROLE_OF[kind]))
+        else:
+            cells.append((EIGHTHS[look.tier][low], "useful"))
+    return tuple(cells)
 
 
 def _stacked_cell(low: int, high: int, role: str, tier: Tier) -> Piece:
@@ -114,10 +126,11 @@ def sparkline(
     low, high = scale
     steps = 8 * height
     per_unit = steps / (high - low) if high > low else 0.0
-    roles = [f"{role}-dim"] * (height - 1) + [role]
-    red = ["harm"] * height
+    roles = (*[f"{role}-dim"] * (height - 1), role)
+    red = ("harm",) * height
+    gap = _gap_cells(height, look)
     cells = [
-        [_gap(look), *[(" ", "")] * (height - 1)]
+        gap
         if value is None
         else _level_cells(
             min(steps - 1, max(0, round((value - low) * per_unit))),
@@ -130,22 +143,23 @@ def sparkline(
     return _stacked(cells, count, height)
 
 
-def _level_cells(level: int, height: int, look: Look, roles: Sequence[str]) -> list[Piece]:
+@lru_cache(maxsize=4096)
+def _level_cells(level: int, height: int, look: Look, roles: tuple[str, ...]) -> Column:
     if level == 0:
-        return [(LETTERS["idle"] if look.tier == "ascii" else "▁", "muted"), *[(" ", "")] * (height - 1)]
+        return ((LETTERS["idle"] if look.tier == "ascii" else "▁", "muted"), *[(" ", "")] * (height - 1))
     filled = EIGHTHS[look.tier]
-    return [(filled[_within(level - 8 * row)], roles[row]) for row in range(height)]
+    return tuple((filled[_within(level - 8 * row)], roles[row]) for row in range(height))
+
+
+def _gap_cells(height: int, look: Look) -> Column:
+    return (("?" if look.tier == "ascii" else "·", "muted"), *[(" ", "")] * (height - 1))
 
 
 def _within(level: int) -> int:
     return min(8, max(0, level))
 
 
-def _gap(look: Look) -> Piece:
-    return ("?" if look.tier == "ascii" else "·", "muted")
-
-
-def _stacked(columns: Iterable[list[Piece]], count: int, height: int) -> Chart:
+def _stacked(columns: Iterable[Column], count: int, height: int) -> Chart:
     given = list(columns)[:count]
     future = (" " * (count - len(given)), "")
     return tuple(merged([*(column[row] for column in given), future]) for row in range(height - 1, -1, -1))

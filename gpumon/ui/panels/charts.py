@@ -56,6 +56,8 @@ class Charts:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], tuple[object, object]] = {}
+        self._columns: dict[tuple[object, ...], tuple[float, int, int, list[float | None]]] = {}
+        """Closed columns: their width, clock steps, the number of the last one, values."""
         self._grids: dict[int, Grid] = {}
         self._stamps: dict[int, Stamp] = {}
         self._frame_number = 0
@@ -74,8 +76,9 @@ class Charts:
         if self._anchor_s is None or abs(anchor_s - self._anchor_s) > _CLOCK_STEP_S:
             self._anchor_s = anchor_s
             self._steps += 1
-        if len(self._kept) > _KEPT:
+        if len(self._kept) > _KEPT or len(self._columns) > _KEPT:
             self._kept.clear()
+            self._columns.clear()
 
     def keep(self, key: tuple[object, ...], stamp: object, make: Callable[[], Result]) -> Result:
         """What ``make`` returned when the stamp was last different; the same object until it differs again."""
@@ -117,9 +120,31 @@ class Charts:
         return known
 
     def values(self, subject: str, field: str, count: int, how: How = "mean") -> list[float | None]:
-        """The columns of one series that are shown."""
+        """The columns of one series that are shown; closed ones are asked for once."""
         grid = self.grid(count)
-        return self._window.bins(subject, field, end_s=grid.end_s, width_s=grid.width_s, count=grid.shown, how=how)
+        closed = grid.shown - grid.is_half
+        right = round(grid.end_s / grid.width_s) - grid.is_half
+        key = (subject, field, count, how)
+        known = self._columns.get(key)
+        missing = closed
+        values: list[float | None] = []
+        if known is not None and known[:2] == (grid.width_s, self._steps) and 0 <= right - known[2] < closed:
+            values = known[3]
+            missing = max(right - known[2], closed - len(values))
+            if closed - len(values) > right - known[2]:
+                values, missing = [], closed
+        if missing:
+            end_s = right * grid.width_s
+            values = values + self._window.bins(
+                subject, field, end_s=end_s, width_s=grid.width_s, count=missing, how=how
+            )  # fmt: skip
+        values = values[len(values) - closed :]
+        self._columns[key] = (grid.width_s, self._steps, right, values)
+        if not grid.is_half:
+            return values
+        return values + self._window.bins(
+            subject, field, end_s=grid.end_s, width_s=grid.width_s, count=1, how=how
+        )  # fmt: skip
 
     def slices(self, uuid: str, count: int) -> list[Shares | None]:
         """The time budget of each column that is shown."""

@@ -13,9 +13,9 @@ MUST: tuple[Key, ...] = (("?", "help"), ("Space", "go on"), ("End", "now"), ("q"
 """Ways out and back: they stay whatever the width."""
 
 
-def footer_row(frame: Frame, view: ViewState, width: int) -> Row:
+def footer_row(frame: Frame, view: ViewState, width: int, sample_ms: float | None) -> Row:
     """Keys of the focused part at the left, our own bill at the right."""
-    bill = _bill(frame, view, width)
+    bill = _bill(view, width, sample_ms)
     keys = _keys(frame, view)
     must = [key for key in keys if key in MUST]
     room = width - width_of(bill) - 2
@@ -58,10 +58,10 @@ def _listed(keys: list[Key]) -> list[Piece]:
     return pieces
 
 
-def _bill(frame: Frame, view: ViewState, width: int) -> list[Piece]:
+def _bill(view: ViewState, width: int, sample_ms: float | None) -> list[Piece]:
     age: Piece = (f"age {view.age_s:.0f}s", "data-text" if view.is_late else "muted")
     if width < 60:
         return [age, (" ", "")] if width >= 36 else []
     cpu = "–" if view.self_cpu_pct is None else f"{view.self_cpu_pct:.1f}%"
-    cost = "–" if frame.sample_ms is None else f"{frame.sample_ms:.0f}ms"
+    cost = "–" if sample_ms is None else f"{sample_ms:.0f}ms"
     return [(f"self {cpu} {cost} · ", "muted"), age, (" ", "")]

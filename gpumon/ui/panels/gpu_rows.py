@@ -12,7 +12,7 @@ from gpumon.ui.panels import scales
 from gpumon.ui.panels.chart import Chart, Look, Shares
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.columns import Columns
-from gpumon.ui.panels.line import fill, left, right
+from gpumon.ui.panels.line import left, pad, right
 from gpumon.ui.panels.state import GpuState
 from gpumon.ui.panels.values import Values
 from gpumon.ui.row import Piece, Row
@@ -84,7 +84,7 @@ class _Cells:
 
     def row(self, width: int) -> Row:
         """The line, padded."""
-        return fill([*self.pieces, self._lead], width)
+        return pad([*self.pieces, self._lead], width)
 
 
 def utilization(gpu: Gpu) -> str:

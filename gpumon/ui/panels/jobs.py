@@ -11,7 +11,7 @@ from gpumon.monitor import Frame
 from gpumon.signals import workers_of
 from gpumon.ui.glyphs import EIGHTHS
 from gpumon.ui.panels.gpu_heads import name_of
-from gpumon.ui.panels.line import clip, fill, left, right, section, width_of
+from gpumon.ui.panels.line import clip, fill, left, right, section
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, process_key
 
@@ -20,6 +20,8 @@ WIDE = 110
 BUSY_WORKER_PCT = 50.0
 """Of a core: from here on a worker counts as busy; one that waits for a disk does too."""
 BARS = 8
+COMMAND_X, NARROW_COMMAND_X = 70, 62
+"""Cells before the command."""
 NO_JOB = "No job is using these GPUs. Start one; it appears here within 2 s."
 HOST_PIDS = "PIDs belong to the host: run the container with --pid=host to see processes"
 OTHER_USER = "– (other user)"
@@ -239,7 +241,7 @@ def _row(table: _Table, line: _Line) -> Row:
         (right(lasted, 8) + "  " if is_wide else right(lasted, 6) + " ", ""),
     ]
     is_rank = is_wide and process is not None and len(job.trainers) > 1
-    command = clip(_command(line, members), max(0, table.width - width_of(pieces)))
+    command = clip(_command(line, members), max(0, table.width - (COMMAND_X if is_wide else NARROW_COMMAND_X)))
     pieces.append((command, "muted" if is_rank else ""))
     return fill(pieces, table.width)
 

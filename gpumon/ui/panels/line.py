@@ -16,7 +16,7 @@ def cells(text: str) -> int:
 
 def width_of(pieces: Iterable[Piece]) -> int:
     """Cells the pieces take together."""
-    return sum(cells(text) for text, _ in pieces)
+    return sum([len(text) if text.isascii() else cell_len(text) for text, _ in pieces])
 
 
 def left(text: str, width: int) -> str:
@@ -53,6 +53,14 @@ def fill(pieces: Sequence[Piece], width: int) -> Row:
             break
         kept.append((text if cells(text) <= free else left(text, free), style))
     return tuple(kept)
+
+
+def pad(pieces: Sequence[Piece], width: int) -> Row:
+    """``fill`` for text that is our own: every character is one cell, so counting them is enough."""
+    missing = width - sum([len(text) for text, _ in pieces])
+    if missing < 0:
+        return fill(pieces, width)
+    return (*pieces, (" " * missing, "")) if missing else tuple(pieces)
 
 
 def spread(start: Sequence[Piece], end: Sequence[Piece], width: int) -> Row:

@@ -13,7 +13,7 @@ from gpumon.ui.panels import chart, scales
 from gpumon.ui.panels.charts import HARMFUL_LIMITERS, Charts
 from gpumon.ui.panels.gpu_heads import ESTIMATE, mark_of
 from gpumon.ui.panels.gpu_rows import Subject, utilization
-from gpumon.ui.panels.line import fill, left, right, section
+from gpumon.ui.panels.line import fill, left, pad, right, section
 from gpumon.ui.panels.title import model
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState
@@ -114,7 +114,7 @@ def rows(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heig
 
 def _beside(scene: Scene, key: tuple[object, ...], label: list[Piece], line: tuple[Piece, ...]) -> Row:
     return scene.charts.keep(
-        ("panel", *key), (label, line, scene.width), lambda: fill([*label, *line], scene.width)
+        ("panel", *key), (label, line, scene.width), lambda: pad([*label, *line], scene.width)
     )  # fmt: skip
 
 

@@ -73,13 +73,14 @@ def is_stale(gpu: Gpu, interval_s: float) -> bool:
 
 def states(frame: Frame, shares: Mapping[str, Shares | None], *, is_stale_frame: bool) -> dict[str, GpuState]:
     """The state of every GPU of a frame."""
-    found: dict[str, GpuState] = {}
-    for gpu in frame.window.last.gpus:
-        found[gpu.uuid] = _state(frame, gpu, shares, is_stale_frame=is_stale_frame)
-    return found
+    gpus = frame.window.last.gpus
+    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    return {gpu.uuid: _state(frame, gpu, shares, by_uuid, is_stale_frame=is_stale_frame) for gpu in gpus}
 
 
-def _state(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], *, is_stale_frame: bool) -> GpuState:
+def _state(
+    frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], by_uuid: Mapping[str, Gpu], *, is_stale_frame: bool
+) -> GpuState:
     alert = alert_of(frame, gpu)
     mark, mark_style = " ", ""
     if alert is not None and alert.finding.severity != "info":
@@ -93,11 +94,11 @@ def _state(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], *, is_st
         is_sure = alert.finding.confidence != "possible"
         style = STYLE_OF_WORD[word] if is_sure else "muted"
         return GpuState(word, style, mark, mark_style if is_sure else "muted", word == "throttled")
-    word, style = _doing(frame, gpu, shares)
+    word, style = _doing(frame, gpu, shares, by_uuid)
     return GpuState(word, style, mark, mark_style)
 
 
-def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None]) -> tuple[str, str]:
+def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], by_uuid: Mapping[str, Gpu]) -> tuple[str, str]:
     """What it does while no alert says so."""
     job = frame.window.job_of(gpu.uuid)
     if job is not None and job.kind == "training" and job.phase in WORD_OF_PHASE:
@@ -107,7 +108,7 @@ def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None]) -> tuple
         kind, loss = part.worst()
         if loss >= TOLD_LOSS_PCT:
             if kind == "peer":
-                return _waits_on(frame, gpu, job, shares), "muted"
+                return _waits_on(gpu, job, shares, by_uuid), "muted"
             return {"data": "waits data", "throttled": "throttled"}[kind], "muted"
         if part.useful < IDLE_PCT:
             return "idle", "muted"
@@ -117,9 +118,8 @@ def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None]) -> tuple
     return ("idle", "muted") if gpu.utilization_pct < IDLE_PCT else ("busy", "")
 
 
-def _waits_on(frame: Frame, gpu: Gpu, job: Job | None, shares: Mapping[str, Shares | None]) -> str:
+def _waits_on(gpu: Gpu, job: Job | None, shares: Mapping[str, Shares | None], by_uuid: Mapping[str, Gpu]) -> str:
     """``waits on 5``: the rank of its job that loses most itself."""
-    by_uuid = {peer.uuid: peer for peer in frame.window.last.gpus}
     slowest: tuple[float, Gpu] | None = None
     for uuid in job.gpu_uuids if job is not None else ():
         peer = by_uuid.get(uuid)

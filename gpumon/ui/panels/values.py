@@ -12,6 +12,8 @@ from gpumon.ui.panels.state import recent
 SLOW_FROM_GPUS = 5
 SLOW_S = 2.0
 """With this many GPUs everything but utilization is renewed every other second: half the bytes."""
+BILL_S = 10.0
+"""How often gpumon's own cost is renewed."""
 MOST_FRAMES = 10
 """A mean is of no more frames than this, however long the screen was away."""
 
@@ -35,6 +37,10 @@ class Pace:
         self.shares: dict[str, Shares | None] = {}
         """The time budget of the last seconds, per GPU."""
         self.version = 0
+        self.sample_ms: float | None = None
+        """Mean cost of a sample while the last ten seconds were sampled."""
+        self._costs: list[float] = []
+        self._billed_s = 0.0
         self._elapsed_s = 0.0
         self._passed: list[tuple[Gpu, ...]] = []
         """The GPUs of the frames since then: what the means are of."""
@@ -44,6 +50,7 @@ class Pace:
         window = frame.window
         if self.frame is frame:
             return
+        self._bill(frame)
         since_s = window.elapsed_s - self._elapsed_s
         self._passed.append(window.last.gpus)
         pace_s = SLOW_S if len(window.last.gpus) >= SLOW_FROM_GPUS else 0.0
@@ -58,6 +65,15 @@ class Pace:
         self.values = {gpu.uuid: _values(gpu, place, passed) for place, gpu in enumerate(window.last.gpus)}
         self.shares = {gpu.uuid: recent(window, gpu) for gpu in window.last.gpus}
         self.version += 1
+
+    def _bill(self, frame: Frame) -> None:
+        if frame.sample_ms is not None:
+            self._costs.append(frame.sample_ms)
+        elapsed_s = frame.window.elapsed_s
+        if self._costs and (self.sample_ms is None or not 0.0 <= elapsed_s - self._billed_s < BILL_S):
+            self.sample_ms = sum(self._costs) / len(self._costs)
+            self._costs = []
+            self._billed_s = elapsed_s
 
 
 def _same_gpus(old: Frame, new: Frame) -> bool:
