@@ -17,6 +17,7 @@ from gpumon.window import (
     HOST_KEY,
     LIMITERS,
     PROCESS_FIELDS,
+    RANK_FIELDS,
     Series,
     Store,
     Window,
@@ -29,6 +30,7 @@ __all__ = [
     "HOST_FIELDS",
     "LIMITERS",
     "PROCESS_FIELDS",
+    "RANK_FIELDS",
     "History",
     "Window",
     "key_of",
@@ -54,21 +56,24 @@ class History:
         gpu_fields: Sequence[str] = GPU_FIELDS,
         process_fields: Sequence[str] = PROCESS_FIELDS,
         host_fields: Sequence[str] = HOST_FIELDS,
+        rank_fields: Sequence[str] = RANK_FIELDS,
         raw_slots: int = _RAW_SLOTS,
     ) -> None:
         limiters = tuple(f"throttled_pct.{name}" for name in LIMITERS)
         self.gpu_fields = _numbered((*gpu_fields, *limiters, *BUDGET_FIELDS))
         self.process_fields = _numbered(process_fields)
         self.host_fields = _numbered(host_fields)
+        self.rank_fields = _numbered(rank_fields)
         self._gpu_values = attrgetter(*gpu_fields)
         self._process_values = attrgetter(*process_fields)
         self._host_values = attrgetter(*host_fields)
+        self._rank_values = attrgetter(*rank_fields)
         self._utilization = tuple(gpu_fields).index("utilization_pct")
         self._process_slots = min(raw_slots, _PROCESS_SLOTS)
         self._store = Store(
             Timeline(raw_slots),
             tuple(Tier(width_s, bins) for width_s, bins in _TIERS),
-            {**self.gpu_fields, **self.process_fields, **self.host_fields},
+            {**self.gpu_fields, **self.process_fields, **self.host_fields, **self.rank_fields},
         )
         self._intervals: list[float] = []
         self._rates: dict[str, float] = {}
@@ -98,6 +103,8 @@ class History:
                 known = self._of(key_of(process), self.process_fields, row)
                 self._running[process.pid, process.started_s] = known
             known.write(row, _row(self._process_values(process)))
+        for rank in snapshot.ranks:
+            self._of(key_of(rank), self.rank_fields, row).write(row, _row(self._rank_values(rank)))
         if row % 64 == 0:
             self._forget_ended(row)
         if snapshot.events:
@@ -127,10 +134,14 @@ class History:
         series = self._store.series.get(key)
         if series is None:
             is_process = fields is self.process_fields
-            slots = self._process_slots if is_process else self._store.timeline.slots
+            slots = self._process_slots if self._is_mortal(fields) else self._store.timeline.slots
+            # A leak takes hours to show, so the past of ranks is kept coarsely; that of processes is not.
             series = Series(fields, slots, row, () if is_process else self._store.tiers)
             self._store.series[key] = series
         return series.raw
+
+    def _is_mortal(self, fields: Mapping[str, int]) -> bool:
+        return fields is self.process_fields or fields is self.rank_fields
 
     def _gpu_row(
         self, gpu: Gpu, derived: Mapping[str, float | None], row: int, interval_s: float | None
@@ -153,7 +164,7 @@ class History:
         ended = [
             key
             for key, series in self._store.series.items()
-            if series.fields is self.process_fields and row - series.raw.last > self._process_slots
+            if self._is_mortal(series.fields) and row - series.raw.last > self._process_slots
         ]
         for key in ended:
             del self._store.series[key]

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import mul
 
-from gpumon.model import Event, Gpu, Host, Job, Process, Snapshot
+from gpumon.model import Event, Gpu, Host, Job, Process, Rank, Snapshot
 from gpumon.rings import How, Ring, Tier, Timeline, fold
 
-Known = Gpu | Process | Host | str
+Known = Gpu | Process | Host | Rank | str
 """Whose series: the record itself or its key."""
 
 LIMITERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake")
@@ -61,6 +61,26 @@ PROCESS_FIELDS = (
     "write_bytes_per_s",
     "memory_rss_bytes",
 )
+RANK_FIELDS = (
+    "step",
+    "step_s",
+    "data_wait_s",
+    "h2d_s",
+    "forward_s",
+    "samples_per_s",
+    "waiting_s",
+    "pause_s",
+    "heartbeat_age_s",
+    "allocated_bytes",
+    "allocated_peak_bytes",
+    "allocated_min_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "alloc_retries",
+    "ooms",
+)
+"""What the probe reports of one training process; ``step``, ``alloc_retries`` and ``ooms`` are cumulative."""
 HOST_KEY = "host"
 _NAN = math.nan
 _COLUMNS_KEPT = 600
@@ -73,6 +93,8 @@ def key_of(subject: Known) -> str:
             return subject.uuid
         case Process():
             return f"{subject.pid}:{subject.started_s}"
+        case Rank():
+            return f"rank:{subject.pid}"
         case Host():
             return HOST_KEY
         case _:
@@ -218,9 +240,15 @@ class Window:
                 found += entry[1]
         return found
 
-    def baseline(self, gpu: Gpu | str, name: str) -> float | None:
-        """What was learned about a GPU: ``power_idle_w``, ``sm_clock_cool_mhz``."""
-        return self._baselines.get(key_of(gpu), {}).get(name)
+    def baseline(self, subject: Gpu | Job | str, name: str) -> float | None:
+        """What was learned about a GPU or a job.
+
+        Of a GPU: ``power_idle_w``, ``sm_clock_cool_mhz``, and medians under the job that trains on it now:
+        ``power_train_w``, ``pcie_train_bytes_per_s``. Of a job: ``longest_pause_s`` (the longest stretch without
+        progress after which it went on), ``quiet_s`` (the stretch it is in now), ``step_p99_s`` (from the probe).
+        """
+        key = subject.id if isinstance(subject, Job) else key_of(subject)
+        return self._baselines.get(key, {}).get(name)
 
     def is_counted(self, gpu: Gpu) -> bool:
         """Whether the limiter series come from the driver's counters, not from the bits at one instant."""
@@ -234,6 +262,15 @@ class Window:
     def job_of(self, uuid: str) -> Job | None:
         """The job that runs on a GPU."""
         return next((job for job in self.jobs if uuid in job.gpu_uuids), None)
+
+    def rank_of(self, pid: int) -> Rank | None:
+        """What the probe in a process reports now; None where there is none."""
+        return next((rank for rank in self.last.ranks if rank.pid == pid), None)
+
+    def ranks_of(self, job: Job) -> tuple[Rank, ...]:
+        """What the probes of a job report now, in rank order."""
+        reported = {rank.pid: rank for rank in self.last.ranks}
+        return tuple(reported[pid] for pid in job.trainers if pid in reported)
 
     def bins(
         self, subject: Known, field: str, *, end_s: float, width_s: float, count: int, how: How = "mean"

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.alerts import Headline
 from gpumon.history import History
-from gpumon.model import Alert, Event, Finding, Gpu, Host, Job, Process, Snapshot, Subject
+from gpumon.model import Alert, Event, Finding, Gpu, Host, Job, Process, Rank, Snapshot, Subject
 from gpumon.monitor import Frame, SourceInfo
 
 NOON = 1_796_127_600.0
@@ -80,6 +80,31 @@ def worker(pid: int, ppid: int = 4242, **fields: Any) -> Process:
     return process(pid, (), **{**values, **fields})
 
 
+def rank(pid: int = 4242, **fields: Any) -> Rank:
+    """What the probe in a healthy trainer reports: two steps a second, hardly any wait, memory that stays."""
+    values: dict[str, Any] = {
+        "pid": pid,
+        "framework": "torch",
+        "phase": "train",
+        "step": 10_000,
+        "step_s": 0.5,
+        "data_wait_s": 0.005,
+        "forward_s": 0.16,
+        "waiting_s": 0.0,
+        "pause_s": 0.0,
+        "allocated_bytes": 60 * GIB,
+        "allocated_peak_bytes": 68 * GIB,
+        "allocated_min_bytes": 58 * GIB,
+        "reserved_bytes": 74 * GIB,
+        "inactive_split_bytes": 2 * GIB,
+        "alloc_retries": 0,
+        "ooms": 0,
+        "allocator": "native",
+        "heartbeat_age_s": 0.2,
+    }
+    return Rank(**{**values, **fields})
+
+
 def host(**fields: Any) -> Host:
     """A machine of 16 cores with little to do."""
     values: dict[str, Any] = {
@@ -123,6 +148,7 @@ def snapshot(
     events: Iterable[Event] = (),
     interval_s: float | None = 1.0,
     host_: Host | None = None,
+    ranks: Iterable[Rank] = (),
 ) -> Snapshot:
     """One instant; by default one GPU with one trainer."""
     return Snapshot(
@@ -131,6 +157,7 @@ def snapshot(
         gpus=(gpu(),) if gpus is None else tuple(gpus),
         processes=(process(),) if processes is None else tuple(processes),
         host=host_ or host(),
+        ranks=tuple(ranks),
         events=tuple(events),
     )
 

@@ -242,3 +242,16 @@ def test_a_ring_gives_back_what_was_written(values: list[float | None], slots: i
         assert [None if math.isnan(one) else one for one in found] == [
             None if math.isnan(one) else one for one in wanted
         ]
+
+
+def test_ranks_have_series_of_their_own() -> None:
+    """What a probe reports is read like any other signal, by its record or by its pid."""
+    history = History()
+    for number in range(5):
+        rank = builders.rank(42, data_wait_s=number / 10)
+        window = history.append(builders.snapshot(builders.NOON + number, ranks=[rank]))
+    assert window.series(rank, "data_wait_s", 2) == [pytest.approx(0.3), pytest.approx(0.4)]
+    assert window.series("rank:42", "reserved_bytes", 1) == [rank.reserved_bytes]
+    assert window.rank_of(42) == rank
+    assert window.rank_of(43) is None
+    assert window.ranks_of(builders.job(trainers=(41, 42))) == (rank,)

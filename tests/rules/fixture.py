@@ -1,8 +1,9 @@
 """Reads rule fixtures: series in promtool's notation become snapshots.
 
 ``utilization_pct = "95x30 _x5 12x90"`` is thirty samples of 95, five without a value, ninety of 12; after its end a
-series keeps its last value. Anything else is the same in every sample. ``"throttled_pct.sw_thermal"`` sets one key
-of a dictionary.
+series keeps its last value. ``10..20x11`` rises by one per sample. Anything else is the same in every sample.
+``"throttled_pct.sw_thermal"`` sets one key of a dictionary. ``rank.PID`` is what a probe in that process reports;
+its ``step`` goes on by ``1 / step_s`` a second unless it is given.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpumon.model import Snapshot
+from gpumon.model import Rank, Snapshot
 from tests import builders
 
 if sys.version_info >= (3, 11):
@@ -39,7 +40,12 @@ def expand(notation: str) -> list[Any]:
     """The samples of one series."""
     values: list[Any] = []
     for value, count in _PART.findall(notation):
-        values += [None if value == "_" else _number(value)] * int(count)
+        low, is_ramp, high = value.partition("..")
+        if is_ramp:
+            rise = (float(high) - float(low)) / max(1, int(count) - 1)
+            values += [float(low) + rise * number for number in range(int(count))]
+        else:
+            values += [None if value == "_" else _number(value)] * int(count)
     return values
 
 
@@ -64,7 +70,16 @@ def snapshots(case: dict[str, Any]) -> Iterator[Snapshot]:
             processes,
             interval_s=interval if number else None,
             host_=builders.host(**_fields(case.get("host", {}), number)),
+            ranks=[_rank(int(pid), _fields(fields, number), at) for pid, fields in case.get("rank", {}).items()],
         )
+
+
+def _rank(pid: int, fields: dict[str, Any], at_s: float) -> Rank:
+    step_s = fields.get("step_s", 0.5)
+    steps = {"step": 10_000 + int(at_s / step_s)} if step_s else {}
+    # A series of numbers is one of floats, and bytes and counts are whole.
+    whole = {name: int(value) for name, value in fields.items() if isinstance(value, float) and not name.endswith("_s")}
+    return builders.rank(pid, **{**steps, **fields, **whole})
 
 
 def _fields(table: dict[str, Any], number: int) -> dict[str, Any]:
