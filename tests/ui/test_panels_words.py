@@ -203,7 +203,7 @@ def test_a_container_tells_more_than_the_only_user() -> None:
     one, members = _job(1, user="root", container="trainer-7")
     rows = _table(120, 4, jobs=(one,), processes=tuple(members))
     assert "WHERE" in rows[1]
-    assert "traine…" in rows[2]
+    assert "trainer…" in rows[2]
 
 
 def test_many_workers_are_shown_as_eight_groups() -> None:

@@ -128,17 +128,15 @@ def _selected(view: ViewState, trainers: Sequence[Process]) -> str | None:
 
 
 def _starved(frame: Frame) -> frozenset[str]:
-    uuids = {
-        alert.finding.subject.uuid
+    """What a warm start will cure is no trouble yet: information marks nothing."""
+    subjects = [
+        alert.finding.subject
         for alert in frame.alerts
-        if alert.is_firing() and alert.finding.rule == "data-starved"
-    }
-    names = {alert.finding.subject.job for alert in frame.alerts if alert.is_firing()}
-    return frozenset(
-        job.id
-        for job in frame.window.jobs
-        if not uuids.isdisjoint(job.gpu_uuids) or (job.id in names and None in uuids)
-    )
+        if alert.is_firing() and alert.finding.rule == "data-starved" and alert.finding.severity != "info"
+    ]
+    uuids = {subject.uuid for subject in subjects}
+    names = {subject.job for subject in subjects if subject.uuid is None}
+    return frozenset(job.id for job in frame.window.jobs if job.id in names or not uuids.isdisjoint(job.gpu_uuids))
 
 
 def _place(trainers: Sequence[Process]) -> str:
@@ -254,9 +252,10 @@ def _rank(line: _Line) -> str:
 
 def _whose(table: _Table, members: Sequence[Process], job: Job) -> str:
     owner = next((member.user for member in members if member.user), job.user) or units.MISSING
+    cells = 8 if table.width >= WIDE else 7
     if table.place == "USER":
-        return clip(owner, 7)
-    return clip(next((member.job_id or member.container or owner for member in members), owner), 7)
+        return clip(owner, cells)
+    return clip(next((member.job_id or member.container or owner for member in members), owner), cells)
 
 
 def _gpus(table: _Table, members: Sequence[Process]) -> str:
