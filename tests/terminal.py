@@ -91,9 +91,9 @@ class PtyProgram:
         self.close()
 
     def close(self) -> None:
-        """Kill the program if it still runs, close the pty."""
+        """Kill the program and its children if it still runs, close the pty."""
         if self.process.poll() is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.hang_up()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import termios
@@ -158,6 +159,15 @@ def test_closed_terminal_ends_it(*, ignore_hangup: bool) -> None:
         program.read(0.5)
         program.hang_up()
         program.wait_for_exit(1.5, is_draining=False)
+
+
+def test_end_of_input_alone_ends_it() -> None:
+    """Under a parent that ignores SIGHUP no signal tells of the closed terminal; it must not spin then."""
+    command = ["sh", "-c", shlex.join([*python("-W", "error", PROGRAM), "interval=5"]) + "; exit 7"]
+    with PtyProgram(command, ignore_hangup=True) as program:
+        program.wait_for(READY)
+        program.hang_up()
+        assert program.wait_for_exit(1.5, is_draining=False) == 7
 
 
 def test_terminal_that_takes_no_bytes() -> None:
