@@ -386,6 +386,8 @@ class Finding(Value, frozen=True, kw_only=True):
     cost: Cost | None = None
     fixes: tuple[str, ...] = ()
     """Ordered, concrete, computed for this machine; never empty at warning or worse."""
+    command: str | None = None
+    """What ``y`` copies: the command line of the first fix that has one."""
     onset_s: float | None = None
     """Seconds before the window's end at which the trouble began, where the rule can tell."""
 

@@ -76,7 +76,7 @@ def _twice(values: list[float | None]) -> bool:
 def _finding(window: Window, heat: thermal.Heat, slowed_s: float, strength: float, limits: Limits) -> Finding:
     gpu = heat.gpu
     began_s = began_ago_s(window, gpu, _SERIES, lambda value: value > 0.0, bridge_s=limits.window_s)
-    short, ordered = thermal.fixes(window, heat)
+    short, ordered, command = thermal.fixes(window, heat)
     stop = f"stop or pause the job on GPU {gpu.index} now: the hardware protects itself"
     return Finding(
         rule="hw-thermal",
@@ -100,5 +100,6 @@ def _finding(window: Window, heat: thermal.Heat, slowed_s: float, strength: floa
         ),
         cost=thermal.cost(heat),
         fixes=(stop, *ordered),
+        command=command,
         onset_s=began_s,
     )

@@ -92,7 +92,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
     gpu = heat.gpu
     began_s = began_ago_s(window, gpu, _SERIES, lambda value: value >= 5.0)
     is_laptop = window.last.host.chassis == "laptop"
-    short, ordered = thermal.fixes(window, heat)
+    short, ordered, command = thermal.fixes(window, heat)
     if is_laptop:
         ordered = ("laptop: expected under load; raise it, clean its vents, use its performance profile", *ordered[1:])
     shown = thermal.evidence(window, heat, began_s)
@@ -121,6 +121,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
         ),
         cost=thermal.cost(heat),
         fixes=ordered,
+        command=command,
         onset_s=began_s,
     )
 

@@ -101,8 +101,18 @@ def power_limit_w(window: Window, gpu: Gpu) -> int | None:
     return watts if watts < limit else None
 
 
-def fixes(window: Window, heat: Heat) -> tuple[str, tuple[str, ...]]:
-    """The headline's short fix, and all of them in order."""
+class Fixes(NamedTuple):
+    """What to do about the heat."""
+
+    short: str
+    """For the headline."""
+    ordered: tuple[str, ...]
+    command: str | None
+    """The power limit that fits."""
+
+
+def fixes(window: Window, heat: Heat) -> Fixes:
+    """The headline's short fix, all of them in order, and the command among them."""
     index = heat.gpu.index
     where = f"airflow at GPU {index}"
     look = f"check airflow, dust, fan, blanked slots at GPU {index}"
@@ -113,12 +123,13 @@ def fixes(window: Window, heat: Heat) -> tuple[str, tuple[str, ...]]:
         look = "check inlet temperature, filters and airflow of the machine: the other GPUs are hot as well"
     ordered = [look]
     watts = power_limit_w(window, heat.gpu)
-    if watts is not None:
-        ordered.append(f"until then: nvidia-smi -i {index} -pl {watts}")
+    command = None if watts is None else f"nvidia-smi -i {index} -pl {watts}"
+    if command is not None:
+        ordered.append(f"until then: {command}")
     hot = "hot" if heat.temperature_c is None else f"at {heat.temperature_c:.0f} °C"
     ordered.append(f"still {hot} after that: move the job off GPU {index}, report the node")
-    short = where if watts is None else f"{where}; until then nvidia-smi -i {index} -pl {watts}"
-    return short, tuple(ordered)
+    short = where if command is None else f"{where}; until then {command}"
+    return Fixes(short, tuple(ordered), command)
 
 
 def cost(heat: Heat) -> Cost | None:

@@ -206,12 +206,12 @@ class GpumonApp(Stage):
         self.push_screen(MuteScreen(alert, self.mutes))
 
     def action_copy_fix(self) -> None:
-        """Copy the fix where the user allowed it, else show it on a line of its own."""
+        """Copy the fix's command (else its words) where the user allowed it, else show it on a line of its own."""
         alert = self._alert_at_hand()
         if alert is None or not alert.finding.fixes:
             self.toast("no fix to copy")
             return
-        fix = alert.finding.fixes[0]
+        fix = alert.finding.command or alert.finding.fixes[0]
         if self.config.clipboard:
             self.copy_to_clipboard(fix)
             self.toast("fix copied")
