@@ -33,7 +33,6 @@ LIMITER_WORDS = {
 LOSS_WORDS = {"data": "waits", "throttled": "slowed", "peer": "peer"}
 """At most six characters."""
 LOSS_STYLES = {"data": "bold data-text", "throttled": "bold harm", "peer": "muted"}
-NO_PROBE_ROW = "– for step time, alloc:  gpumon run -- python …"
 
 
 class Heights(NamedTuple):
@@ -44,23 +43,21 @@ class Heights(NamedTuple):
     memory: int = 1
     temperature: int = 2
     clock: int = 2
-    has_step: bool = False
 
     @property
     def total(self) -> int:
         """Rows of the whole panel."""
-        return 4 + self.util + self.power + self.memory + self.temperature + self.clock + self.has_step
+        return 4 + self.util + self.power + self.memory + self.temperature + self.clock
 
 
 def heights(rows: int) -> Heights:
     """The best use of so many rows."""
     grown = Heights()
     for wish in (
-        grown._replace(has_step=True),
-        Heights(4, 2, 1, 2, 2, has_step=True),
-        Heights(5, 3, 2, 3, 3, has_step=True),
-        Heights(6, 4, 2, 4, 4, has_step=True),
-        Heights(8, 5, 3, 5, 5, has_step=True),
+        Heights(4, 2, 1, 2, 2),
+        Heights(5, 3, 2, 3, 3),
+        Heights(6, 4, 2, 4, 4),
+        Heights(8, 5, 3, 5, 5),
     ):
         if wish.total <= rows:
             grown = wish
@@ -102,8 +99,6 @@ def rows(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heig
         for number, line in enumerate(part.picture):
             label = part.labels[number] if number < len(part.labels) else [(" " * CHART_X, "")]
             drawn.append(_beside(scene, (gpu.uuid, part.name, number), label, line))
-        if part.name == "memory" and size.has_step:
-            drawn.append(fill([(left(" step", 16), "muted"), (NO_PROBE_ROW, "muted")], width))
     drawn.append(_events(scene, subject))
     span = left(f" {units.duration(scene.view.span_s)}", CHART_X)
     end_s = scene.view.end_s(scene.frame.window.last.time_s)
