@@ -26,7 +26,8 @@ CRASHED = 70
 """Exit code of a fault of ours (EX_SOFTWARE)."""
 
 EPILOG = """\
-exit codes: 0 done, 2 usage or unreadable input, 3 no driver or GPU, 70 a crash of gpumon itself
+exit codes: 0 done, 2 usage or unreadable input, 3 no driver or GPU, 70 a crash of gpumon itself;
+diagnose: 0 healthy, 1 findings of warning or worse
 keys, colours and rule limits: gpumon config; what a rule means: gpumon explain RULE
 """
 
@@ -81,6 +82,11 @@ def parser() -> argparse.ArgumentParser:
     add_verb = functools.partial(verbs.add_parser, parents=[common], argument_default=argparse.SUPPRESS)
     once = add_verb("once", help="one reading of everything, for scripts")
     once.add_argument("--json", action="store_true", help="as JSON: one snapshot")
+    diagnose = add_verb("diagnose", help="findings without a screen: live, or from traces")
+    diagnose.add_argument("files", metavar="FILE", nargs="*", type=Path, help="traces of one machine; - is stdin")
+    diagnose.add_argument("--for", dest="seconds", metavar="TIME", help="how long to watch live (default 60s)")
+    diagnose.add_argument("--format", choices=("text", "json"), help="text for people (default) or json for scripts")
+    diagnose.add_argument("--json", action="store_true", help="the same as --format json")
     explain = add_verb("explain", help="what a rule sees, why it matters, what to do")
     explain.add_argument("rule", metavar="RULE", nargs="?", default=None, help="a rule's name; without it, the list")
     config = add_verb("config", help="the effective configuration, commented")
@@ -111,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
 def _verb(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     if "version" in options:
         return _version
-    verbs = {"once": _once, "explain": _explain, "config": _configuration}
+    verbs = {"once": _once, "diagnose": _diagnose, "explain": _explain, "config": _configuration}
     return verbs[options.verb] if options.verb is not None else _screen
 
 
@@ -127,6 +133,20 @@ def _once(options: argparse.Namespace) -> int:
     from gpumon.commands import once
 
     return once.run(as_json="json" in options, gpus=_gpus(options))
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from gpumon.commands import diagnose
+
+    effective = _effective(options)
+    as_json = "json" in options or getattr(options, "format", "text") == "json"
+    if options.files:
+        if "seconds" in options:
+            raise UsageError("--for: watches live; files are read to their end")
+        return diagnose.files(options.files, effective, as_json=as_json)
+    seconds = diagnose.seconds_of(getattr(options, "seconds", "60s"))
+    _require_driver(_gpus(options))
+    return diagnose.live(_live(effective, _gpus(options)), seconds, effective, as_json=as_json)
 
 
 def _explain(options: argparse.Namespace) -> int:

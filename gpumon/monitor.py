@@ -14,6 +14,7 @@ from gpumon.headline import HeadlineFold
 from gpumon.history import History, Window
 from gpumon.jobs import JobFold
 from gpumon.model import Abstention, Alert, Finding, Snapshot, Value
+from gpumon.progress import ProgressFold
 from gpumon.rules import RULES
 from gpumon.rules.rule import Rule
 
@@ -94,20 +95,39 @@ class Monitor:
         ]
         self._history = History()
         self._jobs = JobFold()
+        self._progress = ProgressFold()
         self._budget = BudgetFold()
         self._alerts = AlertFold(rules, mutes)
         self._headline = HeadlineFold()
 
     def take(self, snapshot: Snapshot) -> tuple[Window, tuple[Alert, ...], tuple[Abstention, ...], Headline]:
         """Everything concluded from a snapshot and those before it."""
-        jobs = self._jobs.append(snapshot)
-        derived = self._budget.append(snapshot, jobs)
-        window = self._history.append(snapshot, jobs, derived, self._budget.baselines())
+        jobs = self._jobs.append(snapshot, self._progress.still())
+        self._progress.append(snapshot, jobs, self._budget.baselines())
+        derived = self._budget.append(snapshot, jobs, self._progress.waiting())
+        learned = self._progress.baselines()
+        for uuid, known in self._budget.baselines().items():
+            learned[uuid] = {**known, **learned.get(uuid, {})}
+        window = self._history.append(snapshot, jobs, derived, learned)
         for judged in self._judged:
             judged.judge(window)
         abstained = tuple(one for judged in self._judged for one in judged.abstained)
         alerts = self._alerts.append(window, (one for judged in self._judged for one in judged.findings), abstained)
         return window, alerts, abstained, self._headline.append(window, alerts)
+
+    def conclude(self, window: Window) -> tuple[Finding, ...]:
+        """What rules whose window is longer than the whole run would say of it: never more than ``possible``."""
+        found: list[Finding] = []
+        for judged in self._judged:
+            if getattr(judged.limits, "window_s", 0.0) > window.elapsed_s:
+                limits = msgspec.structs.replace(judged.limits, window_s=window.elapsed_s)
+                concluded = (one for one in judged.rule.check(window, limits) if isinstance(one, Finding))
+                found += (
+                    msgspec.structs.replace(one, confidence="possible") if one.confidence == "likely" else one
+                    for one in concluded
+                    if one.strength >= 1.0
+                )
+        return tuple(found)
 
 
 def frames(

@@ -1,0 +1,172 @@
+"""``gpumon diagnose``: findings without a screen, live or from files, for people and for scripts."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import msgspec
+
+from gpumon import __version__, units
+from gpumon.config import Config
+from gpumon.diagnosis import Diagnosis, diagnose, to_json
+from gpumon.errors import UsageError
+from gpumon.model import Alert, Evidence, Snapshot
+from gpumon.monitor import Source
+from gpumon.trace import Trace
+
+MARKS = {"info": "·", "warning": "▲", "critical": "■"}
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s{0,2}(s|m|min|h|)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+LONGEST_S = 7 * 86_400.0
+
+
+def seconds_of(text: str) -> float:
+    """``30s``, ``2m``, ``1h`` or plain seconds; UsageError otherwise."""
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match.group(1)) * _SECONDS[match.group(2)] if match else 0.0
+    if not 0 < seconds <= LONGEST_S:
+        raise UsageError(f"--for: {text!r} is not a time; write 30s, 2m or 1h")
+    return seconds
+
+
+def live(source: Source, seconds: float, config: Config, *, as_json: bool) -> int:
+    """Watch this machine for a while, then print; returns the exit code."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"gpumon: watching for {units.duration(seconds)}; Ctrl-C ends it earlier\n")
+    limited = _Limited(source, seconds)
+    try:
+        found = diagnose(limited, kind="live", limits=config.rules, muted_rules=frozenset(config.mute))
+    finally:
+        source.close()
+    return _print(found, as_json=as_json)
+
+
+def files(paths: Sequence[Path], config: Config, *, as_json: bool) -> int:
+    """Judge recordings of one machine, merged by time; returns the exit code.
+
+    Raises:
+        UsageError: a file that cannot be read or is not recognised.
+    """
+    with ExitStack() as stack:
+        traces = [Trace(path) for path in paths]
+        for trace in traces:
+            stack.callback(trace.close)
+        source = traces[0] if len(traces) == 1 else _Merged(traces)
+        found = diagnose(source, kind="trace", limits=config.rules, muted_rules=frozenset(config.mute))
+        unread = tuple(part for trace in traces for part in trace.unread)
+    if not found.samples:
+        because = f": line {unread[0].line}: {unread[0].because}" if unread else ""
+        raise UsageError(f"{source.name}: no snapshot could be read{because}")
+    return _print(msgspec.structs.replace(found, unread=unread), as_json=as_json)
+
+
+class _Limited:
+    """A live source that ends after some seconds."""
+
+    def __init__(self, source: Source, seconds: float) -> None:
+        self.kind: Literal["live", "demo", "replay"] = source.kind
+        self.name = source.name
+        self._source = source
+        self._seconds = seconds
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        until_s = monotonic() + self._seconds
+        for snapshot in self._source:
+            yield snapshot
+            if monotonic() >= until_s:
+                return
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class _Merged:
+    """Several traces of one machine, in the order of time."""
+
+    kind: Literal["live", "demo", "replay"] = "replay"
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self.name = ", ".join(trace.name for trace in traces)
+        self._traces = traces
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        before_s: float | None = None
+        for snapshot in heapq.merge(*self._traces, key=lambda one: one.time_s):
+            interval_s = None if before_s is None else max(0.0, snapshot.time_s - before_s)
+            before_s = snapshot.time_s
+            yield msgspec.structs.replace(snapshot, interval_s=interval_s)
+
+    def close(self) -> None:
+        for trace in self._traces:
+            trace.close()
+
+
+# --- printing ------------------------------------------------------------------------------------
+
+
+def _print(found: Diagnosis, *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(to_json(found)), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write("\n".join(to_lines(found)) + "\n")
+    sys.stdout.flush()
+    return 0 if found.is_healthy() else 1
+
+
+def to_lines(found: Diagnosis) -> list[str]:
+    """The diagnosis for people: what, since when, evidence, cost, fixes; then what could not be judged."""
+    facts = [
+        f"gpumon {__version__}",
+        f"{found.kind} {found.name}",
+        f"{units.duration(found.duration_s)}, {found.samples} samples",
+        f"{sum(gpu.mig_parent_uuid is None for gpu in found.gpus)} GPUs",
+    ]
+    lines = [" · ".join(facts)]
+    if found.is_healthy():
+        lines.append("● HEALTHY  nothing of warning or worse")
+    for alert in found.alerts:
+        lines += ["", *_alert_lines(alert)]
+    if found.abstained or found.unread:
+        lines.append("")
+    lines += [f"not judged  {one.rule}: {one.because}" for one in found.abstained]
+    lines += [f"not read    line {one.line}: {one.because}" for one in found.unread[:20]]
+    if len(found.unread) > 20:
+        lines.append(f"not read    … {len(found.unread) - 20} more")
+    return lines
+
+
+def _alert_lines(alert: Alert) -> list[str]:
+    finding = alert.finding
+    since = f"since {units.clock(alert.since_s, '%H:%M')}"
+    ended = "" if alert.cleared_s is None else f", over at {units.clock(alert.cleared_s, '%H:%M')}"
+    mark = f"{MARKS[finding.severity]} {finding.severity.upper()}"
+    lines = [f"{mark}  {finding.summary} {since}{ended} {finding.confidence}  [{finding.rule}]"]
+    if finding.cause_text:
+        lines.append(f"  cause     {finding.cause_text}")
+    lines += [
+        f"  {'evidence' if first else '':<8}  {_evidence(one)}"
+        for first, one in zip((True, *(False,) * len(finding.evidence)), finding.evidence, strict=False)
+    ]
+    if finding.cost is not None and finding.cost.lost_pct is not None:
+        gain = finding.cost.speedup_max
+        lines.append(f"  cost      −{finding.cost.lost_pct:.0f}%" + (f", gain ≤ {gain:.1f}×" if gain else ""))
+    lines += [f"  {'fix' if number == 1 else '':<8}  {number} {fix}" for number, fix in enumerate(finding.fixes, 1)]
+    return lines
+
+
+def _evidence(one: Evidence) -> str:
+    def written(value: float | str | None) -> str:
+        if value is None or isinstance(value, str):
+            return value or units.MISSING
+        return f"{value:g}{one.unit}" if one.unit in {"%", ""} else f"{value:g} {one.unit}"
+
+    was = "" if one.was is None else f", was {written(one.was)}"
+    judged = "" if one.judged_by is None else f"  ({one.judged_by})"
+    return f"{one.name} {written(one.value)}{was}{judged}"

@@ -1,0 +1,161 @@
+"""What a whole run comes to: every finding of a source from its first to its last snapshot, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+
+from gpumon import __version__
+from gpumon.model import Abstention, Alert, Finding, Gpu, Value
+from gpumon.monitor import Monitor, Source
+from gpumon.trace import Unread, public_uuid
+from gpumon.window import Window
+
+SCHEMA = 1
+SHORTEST_S = 20.0
+"""A run shorter than this shows counters and single readings only; from here on inferences are ``possible``."""
+
+
+class Diagnosis(Value, frozen=True, kw_only=True):
+    """The findings of one run, and what could not be judged or read."""
+
+    kind: str
+    """Where the snapshots came from: live, trace, recording …"""
+    name: str
+    start_s: float | None
+    duration_s: float
+    samples: int
+    gpus: tuple[Gpu, ...]
+    """Each GPU as it was last seen."""
+    alerts: tuple[Alert, ...]
+    """The one to act on first comes first; what another one explains is left out."""
+    abstained: tuple[Abstention, ...]
+    unread: tuple[Unread, ...] = ()
+
+    def is_healthy(self) -> bool:
+        """No finding of warning or worse, from beginning to end."""
+        return all(alert.finding.severity == "info" for alert in self.alerts)
+
+
+def diagnose(
+    source: Source,
+    *,
+    kind: str,
+    limits: Mapping[str, msgspec.Struct] | None = None,
+    muted_rules: frozenset[str] = frozenset(),
+) -> Diagnosis:
+    """Judge a source to its end; Ctrl-C ends it early, with what was seen until then."""
+    monitor = Monitor(limits=limits, muted_rules=muted_rules)
+    gpus: dict[str, Gpu] = {}
+    window: Window | None = None
+    alerts: tuple[Alert, ...] = ()
+    abstained: dict[tuple[str, str, str], Abstention] = {}
+    start_s: float | None = None
+    samples = 0
+    try:
+        for snapshot in source:
+            window, alerts, silent, _ = monitor.take(snapshot)
+            samples += 1
+            start_s = snapshot.time_s if start_s is None else start_s
+            gpus.update((gpu.uuid, gpu) for gpu in snapshot.gpus)
+            abstained = _latest(silent)
+    except KeyboardInterrupt:
+        source.close()
+    short = _short(monitor, window, alerts) if window is not None else ()
+    shown = [alert for alert in (*alerts, *short) if alert.suppressed_by is None]
+    return Diagnosis(
+        kind=kind,
+        name=source.name,
+        start_s=start_s,
+        duration_s=window.elapsed_s if window is not None else 0.0,
+        samples=samples,
+        gpus=tuple(sorted(gpus.values(), key=_place)),
+        alerts=tuple(shown),
+        abstained=tuple(abstained.values()),
+    )
+
+
+def _place(gpu: Gpu) -> tuple[int, str]:
+    return (gpu.index, gpu.uuid)
+
+
+def _latest(abstained: Iterable[Abstention]) -> dict[tuple[str, str, str], Abstention]:
+    """One entry a rule, reason and subject."""
+    return {(one.rule, one.because, one.subject.key() if one.subject else ""): one for one in abstained}
+
+
+def _short(monitor: Monitor, window: Window, alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:
+    """What rules with a longer window than the run can say of it, with the least of confidence."""
+    if window.elapsed_s < SHORTEST_S:
+        return ()
+    known = {(alert.finding.rule, alert.finding.subject.key()) for alert in alerts}
+    return tuple(
+        Alert(
+            finding=finding,
+            state="firing",
+            since_s=window.last.time_s - (finding.onset_s or 0.0),
+            raised_s=window.last.time_s,
+        )
+        for finding in monitor.conclude(window)
+        if (finding.rule, finding.subject.key()) not in known
+    )
+
+
+# --- as JSON -------------------------------------------------------------------------------------
+
+
+def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis in the shape that scripts rely on (schema 1)."""
+    return {
+        "schema": SCHEMA,
+        "gpumon": __version__,
+        "source": {"kind": diagnosis.kind, "name": diagnosis.name},
+        "start": _moment(diagnosis.start_s),
+        "duration_s": round(diagnosis.duration_s, 3),
+        "samples": diagnosis.samples,
+        "gpus": [
+            {"index": gpu.index, "uuid": public_uuid(gpu.uuid), "name": gpu.name}
+            for gpu in diagnosis.gpus
+            if gpu.mig_parent_uuid is None
+        ],
+        "findings": [_finding(alert) for alert in diagnosis.alerts],
+        "abstained": [{"rule": one.rule, "because": one.because} for one in diagnosis.abstained],
+        "unread": [{"line": one.line, "because": one.because} for one in diagnosis.unread],
+    }
+
+
+def _finding(alert: Alert) -> dict[str, Any]:
+    finding: Finding = alert.finding
+    subject = finding.subject
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        "subject": {
+            "kind": subject.kind,
+            "gpu": subject.gpu,
+            "uuid": public_uuid(subject.uuid),
+            "pid": subject.pid,
+            "job": subject.job,
+        },
+        "since": _moment(alert.since_s),
+        "until": _moment(alert.cleared_s),
+        "summary": finding.summary,
+        "cause": finding.cause,
+        "evidence": [
+            {"name": one.name, "value": one.value, "unit": one.unit, "was": one.was, "judged_by": one.judged_by}
+            for one in finding.evidence
+        ],
+        "cost": None if finding.cost is None else msgspec.to_builtins(finding.cost),
+        "fixes": list(finding.fixes),
+    }
+
+
+def _moment(time_s: float | None) -> str | None:
+    """ISO 8601 in UTC, whole seconds."""
+    if time_s is None:
+        return None
+    return datetime.fromtimestamp(round(time_s), tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

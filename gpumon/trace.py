@@ -1,0 +1,238 @@
+"""Knows the trace format: JSON lines that carry snapshots between machines, bug reports and tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from gpumon.errors import UsageError
+from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot, Value
+from gpumon.text import clean
+
+VERSION = 1
+LINE_MAX_BYTES = 16 * 1024 * 1024
+"""A snapshot of 16 GPUs and hundreds of processes is far below; a longer line is no snapshot."""
+UNREAD_MAX = 1000
+NO_UUID = ("bus:", "index:")
+"""Prefixes of the identity of a GPU whose log gives no UUID."""
+
+
+class Unread(NamedTuple):
+    """A part of the input that was left out, and why."""
+
+    line: int
+    because: str
+
+
+def public_uuid(uuid: str | None) -> str | None:
+    """The GPU's UUID, or None where ours only stands in for it."""
+    return None if uuid is None or uuid.startswith(NO_UUID) else uuid
+
+
+def write(path: Path, snapshots: Iterable[Snapshot], **facts: object) -> None:
+    """Write a trace; a name that ends in ``.gz`` is compressed. ``facts`` go into the first line."""
+    encoder = msgspec.json.Encoder()
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wb") as file:
+        file.write(encoder.encode({"gpumon_trace": VERSION, **facts}) + b"\n")
+        for snapshot in snapshots:
+            file.write(encoder.encode(_without_nulls(msgspec.to_builtins(snapshot))) + b"\n")
+
+
+class Trace:
+    """Snapshots read from a trace file, once, in the order of the file. It is a source for ``frames()``."""
+
+    kind: Literal["replay"] = "replay"
+
+    def __init__(self, path: Path) -> None:
+        """Open the file and read its first line; ``-`` is stdin.
+
+        Raises:
+            UsageError: unreadable, or not a trace.
+        """
+        self.name = "stdin" if str(path) == "-" else path.name
+        self.unread: list[Unread] = []
+        """Grows while iterating."""
+        self._stack = ExitStack()
+        self._line = 0
+        self._decoder = msgspec.json.Decoder(Snapshot)
+        try:
+            self._file = self._open(path)
+            self.header = self._read_header()
+        except (OSError, EOFError, gzip.BadGzipFile) as error:
+            self._stack.close()
+            because = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"{path}: cannot be read: {because}") from None
+        except UsageError:
+            self._stack.close()
+            raise
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        """Yield what can be read; a broken record is left out and named in ``unread``, never the rest with it."""
+        before: Snapshot | None = None
+        usual_s = 1.0
+        with self._stack:
+            for raw in self._lines():
+                snapshot = self._snapshot(raw, before, usual_s)
+                if snapshot is None:
+                    continue
+                usual_s = snapshot.interval_s or usual_s
+                before = snapshot
+                yield snapshot
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._stack.close()
+
+    def _open(self, path: Path) -> IO[bytes]:
+        file: IO[bytes] = sys.stdin.buffer if str(path) == "-" else self._stack.enter_context(path.open("rb"))
+        if cast("Any", file).peek(2)[:2] == b"\x1f\x8b":
+            return cast("IO[bytes]", self._stack.enter_context(gzip.open(file, "rb")))
+        return file
+
+    def _read_header(self) -> Mapping[str, Any]:
+        first = self._file.readline(LINE_MAX_BYTES)
+        self._line = 1
+        try:
+            header = msgspec.json.decode(first)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            header = None
+        if not isinstance(header, dict) or "gpumon_trace" not in header:
+            raise UsageError(
+                f"{self.name}: not recognised; expected a gpumon trace, whose first line is"
+                f' {{"gpumon_trace": {VERSION}, …}}'
+            )
+        if header["gpumon_trace"] != VERSION:
+            version = header["gpumon_trace"]
+            raise UsageError(f"{self.name}: trace version {version!r} is not known; this reads {VERSION}")
+        return header
+
+    def _lines(self) -> Iterator[bytes]:
+        while True:
+            try:
+                raw = self._file.readline(LINE_MAX_BYTES)
+            except (OSError, EOFError) as error:  # a compressed file that was cut off
+                self._leave_out(f"the file ends early: {error}")
+                return
+            if not raw:
+                return
+            self._line += 1
+            if raw.strip():
+                yield raw
+
+    def _snapshot(self, raw: bytes, before: Snapshot | None, usual_s: float) -> Snapshot | None:
+        if raw.isascii() and b"\\" not in raw:
+            # Nothing in it needs cleaning; most lines are also complete, and then this is ten times as fast.
+            try:
+                snapshot = self._decoder.decode(raw)
+            except msgspec.DecodeError:
+                pass
+            else:
+                if before is None or (snapshot.interval_s or -1.0) >= 0:
+                    return snapshot
+        try:
+            # The standard library's reader lives with lone surrogates; NaN and Infinity are no measurements.
+            table = json.loads(raw.decode("utf-8", "replace"), parse_constant=lambda _: None)
+        except (ValueError, RecursionError) as error:
+            self._leave_out(f"not JSON: {error}")
+            return None
+        if not isinstance(table, dict):
+            self._leave_out("not a snapshot")
+            return None
+        time_s, interval_s = _number(table.get("time_s")), _number(table.get("interval_s"))
+        if time_s is None:
+            if before is None or interval_s is None:
+                self._leave_out("a snapshot without time_s")
+                return None
+            time_s = before.time_s + interval_s
+        if interval_s is None and before is not None:
+            # Without the monotonic interval only the wall clock is known; where it went back, the usual pace is.
+            interval_s = time_s - before.time_s if time_s > before.time_s else usual_s
+        host = self._record(Host, table.get("host")) if table.get("host") is not None else None
+        return Snapshot(
+            time_s=time_s,
+            interval_s=interval_s if interval_s is None or interval_s >= 0 else usual_s,
+            gpus=tuple(self._records(Gpu, table, "gpus")),
+            processes=tuple(self._records(Process, table, "processes")),
+            host=host or Host(),
+            ranks=tuple(self._records(Rank, table, "ranks")),
+            events=tuple(self._records(Event, table, "events")),
+        )
+
+    def _records(self, kind: type[V], table: Mapping[str, Any], name: str) -> Iterator[V]:
+        rows = table.get(name)
+        if rows is None:
+            return
+        if not isinstance(rows, list):
+            self._leave_out(f"{name} is not a list")
+            return
+        for position, row in enumerate(rows):
+            if kind is Gpu and isinstance(row, dict):
+                row = _identified(row, position)  # noqa: PLW2901 - the same row with its identity
+            record = self._record(kind, row)
+            if record is not None:
+                yield record
+
+    def _record(self, kind: type[V], row: object) -> V | None:
+        try:
+            return msgspec.convert(_cleaned(_without_nulls(row)), kind, strict=True)
+        except msgspec.ValidationError as error:
+            self._leave_out(f"{kind.__name__.lower()}: {error}")
+            return None
+
+    def _leave_out(self, because: str) -> None:
+        if len(self.unread) < UNREAD_MAX:
+            self.unread.append(Unread(self._line, clean(because)))
+
+
+V = TypeVar("V", bound=Value)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _identified(row: Mapping[str, Any], position: int) -> Mapping[str, Any]:
+    """The row with an identity: its UUID, else its bus id, else its index."""
+    index = row.get("index")
+    if not isinstance(index, int):
+        index = position
+    bus = row.get("pci_bus_id")
+    return {**row, "index": index, "uuid": row.get("uuid") or (f"bus:{bus}" if bus else f"index:{index}")}
+
+
+_MAPS = frozenset({"gpu_memory_bytes"})
+"""Maps in which null is information: a process whose memory the driver does not name."""
+STRING_MAX = 4096
+
+
+def _without_nulls(row: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """JSON without keys that are null: absent and null mean the same. Values of maps keep their nulls."""
+    if isinstance(row, dict):
+        return {
+            key: value if key in _MAPS else _without_nulls(value)
+            for key, value in row.items()
+            if value is not None and not (isinstance(value, float) and not math.isfinite(value))
+        }
+    if isinstance(row, (list, tuple)):
+        return [_without_nulls(value) for value in row]
+    return row
+
+
+def _cleaned(row: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """JSON whose strings, keys of maps included, are safe to show."""
+    if isinstance(row, dict):
+        return {clean(key): _cleaned(value) for key, value in row.items()}
+    if isinstance(row, list):
+        return [_cleaned(value) for value in row]
+    return clean(row, STRING_MAX) if isinstance(row, str) else row
