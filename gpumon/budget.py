@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-from gpumon.model import Gpu, Job, Process, Snapshot
+from gpumon.model import Gpu, Host, Job, Process, Rank, Snapshot
 from gpumon.signals import (
     busy_pct,
     is_throttled,
@@ -36,6 +37,10 @@ class _Learned:
         self.cool_for_s = 0.0
         self.limited_ago_s = math.inf
         self.idle_w: float | None = None
+        self.wait_share: float | None = None
+        """Of a step, by the probe; None where none reports."""
+        self.wait_for_s = 0.0
+        """How much longer that may be taken for now: a step may be longer than an interval."""
         self.lost_pct: float | None = None
         """Recent mean of what this GPU itself loses, for its peers."""
 
@@ -54,9 +59,29 @@ class _Learned:
         self.cool_mhz = _toward(self.cool_mhz, gpu.sm_clock_mhz, passed_s, _COOL_TAU_S)
         self.cool_for_s += passed_s
 
+    def measure(self, rank: Rank, passed_s: float) -> float | None:
+        """Share of its time that a process waits for data, as its probe measures it."""
+        if rank.step_s and rank.data_wait_s is not None:
+            self.wait_share = min(1.0, rank.data_wait_s / rank.step_s)
+            self.wait_for_s = 3 * rank.step_s
+        else:
+            self.wait_for_s -= passed_s
+        if rank.waiting_s is not None and rank.waiting_s >= max(passed_s, 0.5):
+            return 1.0
+        return self.wait_share if self.wait_for_s > 0 else None
+
     def cool(self) -> float | None:
         """The clock while cool, once it was seen for long enough."""
         return self.cool_mhz if self.cool_for_s >= _COOL_KNOWN_S else None
+
+
+class _Scene(NamedTuple):
+    """One snapshot with its records by identity."""
+
+    processes: Mapping[int, Process]
+    ranks: Mapping[int, Rank]
+    host: Host
+    passed_s: float
 
 
 class BudgetFold:
@@ -65,12 +90,16 @@ class BudgetFold:
     def __init__(self) -> None:
         self._learned: dict[str, _Learned] = {}
 
-    def append(self, snapshot: Snapshot, jobs: tuple[Job, ...]) -> dict[str, Shares]:
-        """The budget of this instant by GPU uuid; every share is None where use is not reported."""
+    def append(self, snapshot: Snapshot, jobs: tuple[Job, ...], waiting: Collection[str] = ()) -> dict[str, Shares]:
+        """The budget of this instant by GPU uuid; every share is None where use is not reported.
+
+        GPUs in ``waiting`` are busy with nothing but waiting for their peers.
+        """
         processes = {process.pid: process for process in snapshot.processes}
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         owners = {uuid: job for job in jobs for uuid in job.gpu_uuids}
         passed_s = snapshot.interval_s or 0.0
+        scene = _Scene(processes, {rank.pid: rank for rank in snapshot.ranks}, snapshot.host, passed_s)
         stale_s = stale_after_s(passed_s)
         budget: dict[str, Shares] = {}
         for uuid, gpu in gpus.items():
@@ -83,13 +112,29 @@ class BudgetFold:
             job = owners.get(uuid)
             learned.look(gpu, job, busy, passed_s)
             throttled = busy * self._clock_lost(gpu, job, gpus)
-            data = 100.0 - busy if job and _waits(job, uuid, processes, snapshot, busy) else 0.0
+            data = self._data_pct(job, uuid, busy, scene) if job else 0.0
             learned.lost_pct = _toward(learned.lost_pct, throttled + data, passed_s, _PEER_TAU_S)
-            budget[uuid] = _shares(busy - throttled, data, throttled, 0.0)
+            peer = busy - throttled if uuid in waiting else 0.0
+            budget[uuid] = _shares(busy - throttled - peer, data, throttled, peer)
         for job in jobs:
             if _is_in_step(job, processes):
                 self._share_waiting(job, budget)
         return budget
+
+    def _data_pct(self, job: Job, uuid: str, busy: float, scene: _Scene) -> float:
+        """Share of the time lost to waiting for data: as the probe measured it, else as the loader looks."""
+        idle = 100.0 - busy
+        if idle <= 0 or job.kind == "serving" or job.phase in {"pause", "end"}:
+            return 0.0
+        trainer = trainer_of(job, uuid, scene.processes)
+        if trainer is None:
+            return 0.0
+        rank = scene.ranks.get(trainer.pid)
+        share = self._learned[uuid].measure(rank, scene.passed_s) if rank else None
+        if share is not None:
+            return min(idle, 100.0 * share)
+        helpers = workers_of(job, trainer.pid, scene.processes)
+        return idle if waits_for_input(trainer, helpers, scene.host) else 0.0
 
     def baselines(self) -> dict[str, dict[str, float]]:
         """GPU uuid -> what was learned: ``power_idle_w``, ``sm_clock_cool_mhz``."""
@@ -131,13 +176,6 @@ def sibling_clock_mhz(gpu: Gpu, job: Job | None, gpus: Mapping[str, Gpu]) -> flo
         if other.sm_clock_mhz is not None and other.name == gpu.name and not is_throttled(other)
     )
     return clocks[len(clocks) // 2] if clocks else None
-
-
-def _waits(job: Job, uuid: str, processes: Mapping[int, Process], snapshot: Snapshot, busy: float) -> bool:
-    if busy >= 100.0 or job.kind == "serving" or job.phase in {"pause", "end"}:
-        return False
-    trainer = trainer_of(job, uuid, processes)
-    return trainer is not None and waits_for_input(trainer, workers_of(job, trainer.pid, processes), snapshot.host)
 
 
 def _is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from gpumon.model import Gpu, Job, JobKind, Phase, Process, Snapshot
+from gpumon.model import Gpu, Job, JobKind, Phase, Process, Rank, Snapshot
 from gpumon.signals import busy_pct, trainer_of, waits_for_input, workers_of
 
 _SERVERS = re.compile(r"\b(vllm|tritonserver|text-generation|ollama|sglang|llama-server|tgi)\b")
@@ -48,6 +48,9 @@ class _Scene(NamedTuple):
     snapshot: Snapshot
     processes: Mapping[int, Process]
     gpus: Mapping[str, Gpu]
+    ranks: Mapping[int, Rank]
+    still: Collection[str]
+    """Ids of jobs in which nothing has moved for too long."""
 
 
 class JobFold:
@@ -59,13 +62,13 @@ class JobFold:
         self._parents: dict[int, tuple[int, ...]] = {}
         self._helpers: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
 
-    def append(self, snapshot: Snapshot) -> tuple[Job, ...]:
-        """The jobs of this instant, by their first GPU."""
+    def append(self, snapshot: Snapshot, still: Collection[str] = ()) -> tuple[Job, ...]:
+        """The jobs of this instant, by their first GPU; those in ``still`` stall."""
         processes = {process.pid: process for process in snapshot.processes}
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         order = {gpu.uuid: number for number, gpu in enumerate(snapshot.gpus)}
         parents = self._parents_of(processes)
-        scene = _Scene(snapshot, processes, gpus)
+        scene = _Scene(snapshot, processes, gpus, {rank.pid: rank for rank in snapshot.ranks}, still)
         jobs: list[Job] = []
         lives: dict[str, _Life] = {}
         for key, trainers in _grouped(processes, parents).items():
@@ -205,29 +208,54 @@ def _kind(trainers: Sequence[Process]) -> JobKind:
 
 def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
     snapshot, processes, gpus = scene.snapshot, scene.processes, scene.gpus
-    if all(processes[pid].state in {"Z", "X"} for pid in job.trainers):
+    ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
+    if all(processes[pid].state in {"Z", "X"} for pid in job.trainers) or (
+        ranks and all(rank.phase == "end" for rank in ranks)
+    ):
         return "end"
-    passed_s = snapshot.interval_s or 0.0
     known = [busy for busy in (busy_pct(gpus[uuid]) for uuid in job.gpu_uuids if uuid in gpus) if busy is not None]
     mean = sum(known) / len(known) if known else None
     if life.trained_since_s is None:
-        is_busy = mean is None or mean >= _BUSY_PCT
-        life.busy_for_s += passed_s if is_busy else 0.0
-        is_steady = is_busy and life.busy_for_s >= life.needs_s and not _compiles(job, processes)
-        return "train" if age_s >= _START_CAP_S or (age_s >= _START_S and is_steady) else "start"
+        return _beginning(life, job, scene, age_s, mean)
+    if job.id in scene.still:
+        return "stall"
+    told = _told(ranks)
+    if told is not None:
+        life.gap_s = 0.0
+        return told
     if mean is None:
         return "train"
     written = sum(processes[pid].write_bytes_per_s or 0.0 for pid in job.trainers)
     if written >= _CHECKPOINT_BYTES_PER_S and min(known) < 50.0:
         return "pause"
     if mean < _QUIET_PCT and not _any_waits(job, processes, snapshot):
-        life.gap_s += passed_s
+        life.gap_s += snapshot.interval_s or 0.0
         if life.gap_s >= _GAP_S:
             return "stall" if life.gap_s > max(_STALL_S, 3 * life.longest_gap_s) else "pause"
         return life.phase
     life.longest_gap_s = max(life.longest_gap_s, life.gap_s)
     life.gap_s = 0.0
     return "train"
+
+
+def _beginning(life: _Life, job: Job, scene: _Scene, age_s: float, mean: float | None) -> Phase:
+    """Whether it trains steadily by now: by its steps where probes count them, else by its GPUs and its age."""
+    ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
+    is_counted = any(rank.heartbeat_age_s is not None for rank in ranks)
+    is_busy = _told(ranks) == "train" if is_counted else mean is None or mean >= _BUSY_PCT
+    life.busy_for_s += (scene.snapshot.interval_s or 0.0) if is_busy else 0.0
+    is_steady = is_busy and life.busy_for_s >= life.needs_s and not _compiles(job, scene.processes)
+    return "train" if age_s >= _START_CAP_S or (is_steady and (is_counted or age_s >= _START_S)) else "start"
+
+
+def _told(ranks: Sequence[Rank]) -> Phase | None:
+    """What probes say themselves; None where they say nothing of now."""
+    if any(rank.phase in {"eval", "checkpoint"} for rank in ranks):
+        return "pause"
+    ages = [rank.heartbeat_age_s for rank in ranks if rank.phase == "train" and rank.heartbeat_age_s is not None]
+    # A loop may evaluate without telling: then nothing beats, and what the GPUs do must say what it is.
+    slowest = max((rank.step_s for rank in ranks if rank.step_s is not None), default=0.0)
+    return "train" if ages and min(ages) <= max(_GAP_S, 3 * slowest) else None
 
 
 def _compiles(job: Job, processes: Mapping[int, Process]) -> bool:

@@ -70,6 +70,14 @@ def temperature_limit_c(gpu: Gpu) -> float | None:
     return None
 
 
+def power_share(gpu: Gpu, idle_w: float | None) -> float | None:
+    """How far its power lies between idle and limit, 0 to 1; an unknown idle power is 12 % of the limit."""
+    if gpu.power_w is None or not gpu.power_limit_w:
+        return None
+    idle = 0.12 * gpu.power_limit_w if idle_w is None else idle_w
+    return (gpu.power_w - idle) / (gpu.power_limit_w - idle) if gpu.power_limit_w > idle else None
+
+
 def is_on_network(process: Process) -> bool:
     """Its data files lie on a network or user-space filesystem."""
     kind = (process.data_filesystem or "").lower()
