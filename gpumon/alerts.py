@@ -274,7 +274,8 @@ def _uuids(subject: Subject, window: Window) -> set[str]:
     if subject.kind == "gpu":
         return {subject.uuid} if subject.uuid else set()
     if subject.kind == "job":
-        return {uuid for job in window.jobs if job.id == subject.job for uuid in job.gpu_uuids}
+        jobs = (*window.jobs, *(ending.job for ending in window.ended_jobs))
+        return {uuid for job in jobs if job.id == subject.job for uuid in job.gpu_uuids}
     if subject.kind == "process":
         return {uuid for one in window.last.processes if one.pid == subject.pid for uuid in one.gpu_memory_bytes}
     return {gpu.uuid for gpu in window.last.gpus}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 
-from gpumon.model import Gpu, Job, Snapshot
+from gpumon.model import Ending, Gpu, Job, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
 from gpumon.signals import busy_pct, limiter_pct, stale_after_s
 from gpumon.window import (
@@ -18,6 +18,7 @@ from gpumon.window import (
     LIMITERS,
     PROCESS_FIELDS,
     RANK_FIELDS,
+    VOLUME_FIELDS,
     Series,
     Store,
     Window,
@@ -64,6 +65,7 @@ class History:
         self.process_fields = _numbered(process_fields)
         self.host_fields = _numbered(host_fields)
         self.rank_fields = _numbered(rank_fields)
+        self.volume_fields = _numbered(VOLUME_FIELDS)
         self._gpu_values = attrgetter(*gpu_fields)
         self._process_values = attrgetter(*process_fields)
         self._host_values = attrgetter(*host_fields)
@@ -73,7 +75,13 @@ class History:
         self._store = Store(
             Timeline(raw_slots),
             tuple(Tier(width_s, bins) for width_s, bins in _TIERS),
-            {**self.gpu_fields, **self.process_fields, **self.host_fields, **self.rank_fields},
+            {
+                **self.gpu_fields,
+                **self.process_fields,
+                **self.host_fields,
+                **self.rank_fields,
+                **self.volume_fields,
+            },
         )
         self._intervals: list[float] = []
         self._rates: dict[str, float] = {}
@@ -86,6 +94,7 @@ class History:
         jobs: tuple[Job, ...] = (),
         derived: Derived | None = None,
         baselines: Mapping[str, Mapping[str, float]] | None = None,
+        ended_jobs: tuple[Ending, ...] = (),
     ) -> Window:
         """Take in the next sample and return the view that ends with it."""
         store = self._store
@@ -97,6 +106,8 @@ class History:
             if not (gpu.is_lost or (gpu.age_s is not None and gpu.age_s >= stale_s)):
                 ring.write(row, self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s))
         self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)))
+        for volume in snapshot.host.volumes:
+            self._of(key_of(volume), self.volume_fields, row).write(row, _row((volume.free_bytes,)))
         for process in snapshot.processes:
             known = self._running.get((process.pid, process.started_s))
             if known is None:
@@ -113,7 +124,7 @@ class History:
         self._coarsen(row)
         if baselines is not None:
             store.baselines = baselines
-        return Window(store, row, snapshot, jobs)
+        return Window(store, row, snapshot, jobs, ended_jobs)
 
     def _advance(self, snapshot: Snapshot, row: int) -> None:
         store = self._store

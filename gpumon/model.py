@@ -446,3 +446,36 @@ class Job(Value, frozen=True, kw_only=True):
     started_s: float | None = None
     is_first_epoch: bool = False
     """In the first 10 minutes of the process: what a warm start would cure is information only."""
+
+
+class Ending(Value, frozen=True, kw_only=True):
+    """A job of which trainers are gone, and what was seen of it before."""
+
+    job: Job
+    """As it was last seen whole."""
+    ended_s: float
+    """When the last of them went (epoch); of a job that is not over, the last so far."""
+    elapsed_s: float
+    """The same moment in seconds since the first sample."""
+    lived_s: float
+    """From its processes' start, else from when it was first seen."""
+    remaining: tuple[int, ...] = ()
+    """Trainers that still run; empty where the job is over."""
+    exits: dict[int, float] = {}
+    """Pid -> seconds before ``ended_s`` at which it was missed, in the order in which they went."""
+    ranks: dict[int, int] = {}
+    """Pid -> its rank, where known."""
+    codes: dict[int, int] = {}
+    """Pid -> exit code, for the few whose parent told."""
+    said: str | None = None
+    """What the source of the event said about the exit."""
+    is_finished: bool = False
+    """All its probes had reported the end of training."""
+    written_bytes: float | None = None
+    """By its trainers in the last two minutes; None where that cannot be read."""
+    attempt: int = 1
+    """Number of runs of this program by this user within half an hour, this one included."""
+    short_attempts: int = 0
+    """How many of them lived less than five minutes."""
+    is_restarted: bool = False
+    """The same program was started again within a minute."""

@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.alerts import AlertFold, Headline, MuteList
 from gpumon.budget import BudgetFold
+from gpumon.endings import EndingFold
 from gpumon.headline import HeadlineFold
 from gpumon.history import History, Window
 from gpumon.jobs import JobFold
@@ -95,6 +96,7 @@ class Monitor:
         ]
         self._history = History()
         self._jobs = JobFold()
+        self._endings = EndingFold()
         self._progress = ProgressFold()
         self._budget = BudgetFold()
         self._alerts = AlertFold(rules, mutes)
@@ -108,7 +110,8 @@ class Monitor:
         learned = self._progress.baselines()
         for uuid, known in self._budget.baselines().items():
             learned[uuid] = {**known, **learned.get(uuid, {})}
-        window = self._history.append(snapshot, jobs, derived, learned)
+        endings = self._endings.append(snapshot, jobs)
+        window = self._history.append(snapshot, jobs, derived, learned, endings)
         for judged in self._judged:
             judged.judge(window)
         abstained = tuple(one for judged in self._judged for one in judged.abstained)

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import mul
 
-from gpumon.model import Event, Gpu, Host, Job, Process, Rank, Snapshot
+from gpumon.model import Ending, Event, Gpu, Host, Job, Process, Rank, Snapshot, Volume
 from gpumon.rings import How, Ring, Tier, Timeline, fold
 
-Known = Gpu | Process | Host | Rank | str
+Known = Gpu | Process | Host | Rank | Volume | str
 """Whose series: the record itself or its key."""
 
 LIMITERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake")
@@ -35,6 +35,8 @@ GPU_FIELDS = (
     "dram_active_pct",
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
+    "ecc_uncorrected",
+    "ecc_corrected",
 )
 """Plain attributes of a GPU; every GPU also has ``throttled_pct.<limiter>`` and the budget's shares."""
 HOST_FIELDS = (
@@ -49,6 +51,8 @@ HOST_FIELDS = (
     "disk_busy_pct",
     "net_rx_bytes_per_s",
     "net_tx_bytes_per_s",
+    "swap_in_bytes_per_s",
+    "oom_kills",
 )
 PROCESS_FIELDS = (
     "cpu_pct",
@@ -60,6 +64,10 @@ PROCESS_FIELDS = (
     "rchar_bytes_per_s",
     "write_bytes_per_s",
     "memory_rss_bytes",
+    "memory_pss_bytes",
+    "memory_private_bytes",
+    "memory_charged_bytes",
+    "shm_used_bytes",
 )
 RANK_FIELDS = (
     "step",
@@ -81,6 +89,7 @@ RANK_FIELDS = (
     "ooms",
 )
 """What the probe reports of one training process; ``step``, ``alloc_retries`` and ``ooms`` are cumulative."""
+VOLUME_FIELDS = ("free_bytes",)
 HOST_KEY = "host"
 _NAN = math.nan
 _COLUMNS_KEPT = 600
@@ -97,6 +106,8 @@ def key_of(subject: Known) -> str:
             return f"rank:{subject.pid}"
         case Host():
             return HOST_KEY
+        case Volume():
+            return f"volume:{subject.path}"
         case _:
             return subject
 
@@ -153,6 +164,7 @@ class Window:
         row: int,
         last: Snapshot,
         jobs: tuple[Job, ...],
+        ended_jobs: tuple[Ending, ...] = (),
     ) -> None:
         self._store = store
         self._row = row
@@ -161,6 +173,8 @@ class Window:
         self._stretches: dict[tuple[float, float], tuple[int, int, list[float], float]] = {}
         self.last = last
         self.jobs = jobs
+        self.ended_jobs = ended_jobs
+        """Jobs of the last hour that are over, and running ones that have lost a trainer."""
         self.elapsed_s = store.timeline.elapsed(row)
         """Monotonic seconds since the first sample."""
         self.interval_s = store.nominal_s
@@ -256,8 +270,12 @@ class Window:
 
     def events(self, seconds: float) -> tuple[Event, ...]:
         """What happened in the last ``seconds``, oldest first."""
-        since = self.elapsed_s - seconds
-        return tuple(event for then, event in self._store.events if since < then <= self.elapsed_s)
+        return tuple(event for _, event in self.aged_events(seconds))
+
+    def aged_events(self, seconds: float) -> tuple[tuple[float, Event], ...]:
+        """The same with the seconds before now at which each came to our knowledge."""
+        since, now = self.elapsed_s - seconds, self.elapsed_s
+        return tuple((now - then, event) for then, event in self._store.events if since < then <= now)
 
     def job_of(self, uuid: str) -> Job | None:
         """The job that runs on a GPU."""

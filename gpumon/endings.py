@@ -1,0 +1,173 @@
+"""Knows which jobs are over or have lost a trainer, and keeps what was last seen of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from gpumon.model import Ending, Job, Process, Snapshot
+from gpumon.signals import stale_after_s
+
+CONFIRM_S = 5.0
+"""The driver's list of processes may fail for a moment: only who is missed for so long is gone."""
+WRITTEN_S = 120.0
+RESTART_S = 60.0
+ATTEMPTS_S = 1800.0
+SHORT_S = 300.0
+_KEPT_S = 3600.0
+_KEPT_MAX = 64
+_GONE_STATES = ("Z", "X")
+
+
+class _Trainer:
+    """One process of a job."""
+
+    def __init__(self, rank: int | None) -> None:
+        self.rank = rank
+        self.missed_at: float | None = None
+        self.missed_for_s = 0.0
+        self.has_exited = False
+        """An event said so."""
+        self.code: int | None = None
+
+    def is_gone(self) -> bool:
+        return self.has_exited or self.missed_for_s >= CONFIRM_S
+
+
+class _Life:
+    """What is remembered of one job."""
+
+    def __init__(self, job: Job, now_s: float) -> None:
+        self.job = job
+        self.first_s = now_s
+        self.trainers: dict[int, _Trainer] = {}
+        self.written: deque[tuple[float, float]] = deque()
+        self.is_readable = False
+        self.is_finished = False
+        self.said: str | None = None
+        self.ending: Ending | None = None
+
+    def is_over(self) -> bool:
+        return all(trainer.is_gone() for trainer in self.trainers.values())
+
+
+class EndingFold:
+    """Snapshots and their jobs in, endings out: those of the last hour, newest last."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, _Life] = {}
+        self._endings: list[Ending] = []
+        self._runs: list[tuple[float, tuple[str, str | None], str, float]] = []
+        """Start of each run (elapsed), program, job, and how long it lived; longer than any while it runs."""
+        self._now_s = 0.0
+
+    def append(self, snapshot: Snapshot, jobs: tuple[Job, ...]) -> tuple[Ending, ...]:
+        """Take in an instant."""
+        passed_s = snapshot.interval_s or 0.0
+        self._now_s += passed_s
+        age_s = snapshot.host.driver_age_s
+        # While the driver is silent nothing is known of who left.
+        is_blind = age_s is not None and age_s >= stale_after_s(passed_s or 1.0)
+        processes = {one.pid: one for one in snapshot.processes if one.state not in _GONE_STATES}
+        for job in jobs:
+            if any(pid in processes for pid in job.trainers):
+                self._see(job, snapshot, processes)
+        told = {event.pid: event for event in snapshot.events if event.kind == "process-exit" and event.pid is not None}
+        for life in list(self._lives.values()):
+            for pid, trainer in life.trainers.items():
+                event = told.get(pid)
+                if event is not None:
+                    trainer.has_exited, trainer.code = True, event.exit_code
+                    life.said = event.text or life.said
+                if pid in processes and not trainer.has_exited:
+                    trainer.missed_at, trainer.missed_for_s = None, 0.0
+                elif trainer.missed_at is None:
+                    trainer.missed_at = self._now_s
+                elif not is_blind:
+                    trainer.missed_for_s += passed_s
+            self._conclude(life, snapshot)
+        self._endings = [one for one in self._endings if self._now_s - one.elapsed_s <= _KEPT_S][-_KEPT_MAX:]
+        partial = [life.ending for life in self._lives.values() if life.ending is not None]
+        return (*self._endings, *partial)
+
+    def _see(self, job: Job, snapshot: Snapshot, processes: Mapping[int, Process]) -> None:
+        life = self._lives.get(job.id)
+        if life is not None and life.trainers.keys().isdisjoint(job.trainers):
+            # A launcher that starts all its ranks anew keeps the job's name.
+            for trainer in life.trainers.values():
+                trainer.has_exited = True
+                trainer.missed_at = self._now_s if trainer.missed_at is None else trainer.missed_at
+            self._conclude(life, snapshot)
+            life = None
+        if life is None:
+            life = self._lives[job.id] = _Life(job, self._now_s)
+            self._begin(job)
+        if len(job.trainers) >= len(life.job.trainers) or life.job.phase == "start":
+            life.job = job
+        for pid in job.trainers:
+            if pid not in life.trainers:
+                life.trainers[pid] = _Trainer(processes[pid].rank if pid in processes else None)
+        rates = [processes[pid].write_bytes_per_s for pid in job.trainers if pid in processes]
+        known = [value for value in rates if value is not None]
+        if known:
+            life.is_readable = True
+            life.written.append((self._now_s, sum(known) * (snapshot.interval_s or 0.0)))
+        while life.written and self._now_s - life.written[0][0] > WRITTEN_S:
+            life.written.popleft()
+        probes = [rank for rank in snapshot.ranks if rank.pid in life.trainers]
+        if probes:
+            life.is_finished = all(rank.phase == "end" for rank in probes)
+
+    def _begin(self, job: Job) -> None:
+        program = (job.name, job.user)
+        only_missed = [one for one in self._endings if one.job.id == job.id and set(one.exits) & set(job.trainers)]
+        if only_missed:
+            # It was there all the time.
+            self._endings = [one for one in self._endings if one not in only_missed]
+            return
+        self._runs = [run for run in self._runs if self._now_s - run[0] <= ATTEMPTS_S]
+        self._runs.append((self._now_s, program, job.id, float("inf")))
+        for number, ending in enumerate(self._endings):
+            is_same = (ending.job.name, ending.job.user) == program
+            if is_same and self._now_s - ending.elapsed_s <= RESTART_S:
+                self._endings[number] = msgspec.structs.replace(ending, is_restarted=True)
+
+    def _conclude(self, life: _Life, snapshot: Snapshot) -> None:
+        gone = {pid: trainer for pid, trainer in life.trainers.items() if trainer.is_gone()}
+        if not gone:
+            life.ending = None
+            return
+        moments = {pid: trainer.missed_at or 0.0 for pid, trainer in gone.items()}
+        last_s = max(moments.values())
+        ago_s = self._now_s - last_s
+        job = life.job
+        lived_s = last_s - life.first_s
+        if job.started_s is not None:
+            lived_s = max(lived_s, snapshot.time_s - ago_s - job.started_s)
+        if life.is_over():
+            self._runs = [
+                (began, program, key, lived_s if key == job.id else lived) for began, program, key, lived in self._runs
+            ]
+        mine = [run for run in self._runs if run[1] == (job.name, job.user) and self._now_s - run[0] <= ATTEMPTS_S]
+        ending = Ending(
+            job=job,
+            ended_s=snapshot.time_s - ago_s,
+            elapsed_s=last_s,
+            lived_s=lived_s,
+            remaining=tuple(pid for pid in life.trainers if pid not in gone),
+            exits={pid: last_s - at for pid, at in sorted(moments.items(), key=lambda item: item[1])},
+            ranks={pid: one.rank for pid, one in life.trainers.items() if one.rank is not None},
+            codes={pid: one.code for pid, one in gone.items() if one.code is not None},
+            said=life.said,
+            is_finished=life.is_finished,
+            written_bytes=sum(size for _, size in life.written) if life.is_readable else None,
+            attempt=max(1, len(mine)),
+            short_attempts=sum(run[3] < SHORT_S for run in mine),
+        )
+        if ending.remaining:
+            life.ending = ending
+        else:
+            self._endings.append(ending)
+            del self._lives[job.id]
