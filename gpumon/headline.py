@@ -17,6 +17,8 @@ _RECOVERED_S = 60.0
 _STEADY_S = 5.0
 _SPAN_S = 600.0
 _REFRESH_S = 5.0
+_NAMED_GPUS = 4
+"""More silent ones are counted."""
 _RANK: dict[HeadlineState, int] = {"healthy": 0, "starting": 0, "training": 0, "empty": 0}
 _RANK |= {"warning": 1, "stale": 2, "critical": 3}
 
@@ -55,9 +57,9 @@ class HeadlineFold:
         top = leading[0] if leading else None
         if top is not None and top.finding.severity == "critical":
             return _key(top), _of_alert(top, leading, window)
-        silent_s = _silent_s(window)
-        if silent_s is not None:
-            return "stale", _stale(window, silent_s)
+        silent = _silent(window)
+        if silent is not None:
+            return "stale", _stale(window, *silent)
         if top is not None and top.finding.severity == "warning":
             return _key(top), _of_alert(top, leading, window)
         starting = [job for job in window.jobs if job.phase == "start"]
@@ -166,18 +168,26 @@ def _job_of(finding: Finding, window: Window) -> Job | None:
     return next((job for job in window.jobs if job.id == finding.subject.job), None)
 
 
-def _silent_s(window: Window) -> float | None:
-    """How long the driver has said nothing; None while it answers."""
+def _silent(window: Window) -> tuple[str, float] | None:
+    """Who has said nothing and for how long: the driver, else the GPUs whose calls hang while others answer."""
+    late_s = stale_after_s(window.interval_s)
     age_s = window.last.host.driver_age_s
-    return age_s if age_s is not None and age_s >= stale_after_s(window.interval_s) else None
+    if age_s is not None and age_s >= late_s:
+        return "driver", age_s
+    ages_s = {gpu.index: gpu.age_s or 0.0 for gpu in window.last.gpus if gpu.mig_parent_uuid is None}
+    late = [index for index, age_s in ages_s.items() if age_s >= late_s]
+    if not late:
+        return None
+    who = f"GPU {late[0]}" if len(late) == 1 else f"GPUs {', '.join(map(str, late))}"
+    return (who if len(late) <= _NAMED_GPUS else f"{len(late)} GPUs"), max(ages_s[index] for index in late)
 
 
-def _stale(window: Window, silent_s: float) -> Headline:
+def _stale(window: Window, who: str, silent_s: float) -> Headline:
     then = units.clock(window.last.time_s - silent_s)
     return Headline(
         state="stale",
-        text=f"driver not answering for {units.duration(silent_s)}; numbers are from {then}",
-        cause=window.last.host.driver_error or "unknown yet",
+        text=f"{who} not answering for {units.duration(silent_s)}; numbers are from {then}",
+        cause=(window.last.host.driver_error or "unknown yet").partition(": ")[0],
         fix="wait; then dmesg | grep -i nvrm",
         cost="q still quits",
     )

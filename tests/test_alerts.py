@@ -305,6 +305,21 @@ def test_a_silent_driver() -> None:
     assert run.headline.cost == "q still quits"
 
 
+def test_a_silent_gpu() -> None:
+    """While the driver answers for the other GPUs, the one whose calls hang is named: nothing is called healthy."""
+    run = Run(Keeping(id="sw-thermal"))
+    run.step([], host=builders.host(driver_age_s=0.1), gpus=[builders.gpu(0, age_s=0.1), builders.gpu(1, age_s=15.0)])
+    assert run.headline.state == "stale"
+    assert run.headline.text.startswith("GPU 1 not answering for 15 s; numbers are from ")
+
+
+def test_the_cause_of_silence_is_the_fault_without_its_cure() -> None:
+    """The driver's line is longer than the headline's second row: what follows the colon is left out."""
+    run = Run(Keeping(id="sw-thermal"))
+    run.step([], host=builders.host(driver_age_s=12.0, driver_error="NVML says Unknown Error: in a container, …"))
+    assert run.headline.cause == "NVML says Unknown Error"
+
+
 def test_a_lost_gpu_is_told_with_its_time_inside_the_sentence() -> None:
     """``GPU 3 lost since 14:05 (fell off the bus, Xid 79)``."""
     run = Run(Keeping(id="gpu-lost"))
