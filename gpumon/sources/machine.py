@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon import text
 from gpumon.model import Host
 from gpumon.sources.chassis import chassis_of, socket_count
+from gpumon.sources.network import NetworkReader
 from gpumon.sources.procfs import ProcFile, count_listed, exists, list_names, number_after, rate, read, shm_bytes
 
 _SECTOR_BYTES = 512
@@ -67,6 +68,7 @@ class MachineReader:
         self._devices_at: float | None = None
         self._disks: frozenset[str] = frozenset()
         self._nics: frozenset[str] = frozenset()
+        self._network = NetworkReader(proc, sys)
         self._last: tuple[float, Host] | None = None
 
     def read(self, now: float, period_s: float) -> Host:
@@ -103,6 +105,7 @@ class MachineReader:
             disk_busy_pct=_disk_busy_pct(counters, before),
             net_rx_bytes_per_s=_growth(counters, before, lambda c: c.net_rx_bytes),
             net_tx_bytes_per_s=_growth(counters, before, lambda c: c.net_tx_bytes),
+            **self._network.read(now, self._nics)._asdict(),
         )
         self._last = (now, host)
         return host

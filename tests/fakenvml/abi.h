@@ -84,6 +84,14 @@ typedef struct {
 typedef struct { nvmlDevice device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } EventData;
 typedef struct { unsigned version, is_supported; } GpmSupport;
 typedef struct {
+    unsigned version;
+    unsigned char cluster_uuid[16];
+    nvmlReturn status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health_mask;
+} FabricInfo_v2;
+typedef struct {
     unsigned id;
     nvmlReturn result;
     double value;
@@ -100,5 +108,6 @@ _Static_assert(sizeof(ProcessInfo_v2) == 24, "nvmlProcessInfo_v2_t");
 _Static_assert(sizeof(ProcessSample) == 32, "nvmlProcessUtilizationSample_t");
 _Static_assert(sizeof(ProcessUtilization_v1) == 40, "nvmlProcessUtilizationInfo_v1_t");
 _Static_assert(sizeof(GpmMetric) == 40, "nvmlGpmMetric_t");
+_Static_assert(sizeof(FabricInfo_v2) == 36, "nvmlGpuFabricInfo_v2_t");
 
 #endif

@@ -24,6 +24,16 @@ NVML_API nvmlReturn nvmlDeviceGetNvLinkState(nvmlDevice handle, unsigned link, u
     return SUCCESS;
 }
 
+NVML_API nvmlReturn nvmlDeviceGetGpuFabricInfoV(nvmlDevice handle, FabricInfo_v2 *info) {
+    ENTER_DEVICE(handle);
+    REQUIRE(info);
+    if (info->version != VERSION_OF(FabricInfo_v2, 2)) return ARGUMENT_VERSION_MISMATCH;
+    unsigned state;
+    nvmlReturn error = device_uint(device, "fabric_state", 1, &state);
+    if (!error) info->state = (unsigned char)state;
+    return error;
+}
+
 NVML_API nvmlReturn nvmlDeviceGetEccMode(nvmlDevice handle, unsigned *current, unsigned *pending) {
     ENTER_DEVICE(handle);
     nvmlReturn error = device_uint(device, "ecc_mode", 1, current);

@@ -237,6 +237,8 @@ def h100() -> Profile:
             "nvlink_crc_data_errors": 0,
             "nvlink_replay_errors": 0,
             "nvlink_recovery_errors": 0,
+            "field.214": 0,
+            "fabric_state": 3,
             "mig_mode": 0,
             "pcie_gen": 5,
             "pcie_gen_max": 5,
