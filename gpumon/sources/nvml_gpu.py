@@ -8,10 +8,12 @@ from typing import Any
 import pynvml
 
 from gpumon.model import Gpu
+from gpumon.sources import nvml_place
 from gpumon.sources.counters import Counter
 from gpumon.sources.nvml_calls import Asker, Fields
 from gpumon.sources.nvml_devices import Device
 from gpumon.sources.nvml_gpm import Activity, is_supported
+from gpumon.sources.nvml_health import Health, capability, modes
 from gpumon.sources.nvml_links import Links
 from gpumon.sources.nvml_memory import memory
 from gpumon.sources.nvml_processes import Processes, holders_of
@@ -39,11 +41,11 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "excl
 _ENERGY, _MEMORY_TEMPERATURE = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, pynvml.NVML_FI_DEV_MEMORY_TEMP
 _POWER_AVERAGE, _POWER_INSTANT = pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT
 _PCIE_TX, _PCIE_RX = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
-_ECC_UNCORRECTED = pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL
 _THRESHOLDS = {
     "temperature_slowdown_c": pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
     "temperature_max_c": pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
     "temperature_shutdown_c": pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+    "memory_temperature_max_c": pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
 }
 
 
@@ -97,7 +99,7 @@ class GpuReader:
             wanted += [_PCIE_TX, _PCIE_RX, *self._throttle.field_ids.values()]
         self._fields = Fields("fields", wanted)
         self._power_fields = Fields("power fields", [_POWER_INSTANT, _POWER_AVERAGE])
-        self._slow_fields = Fields("slow fields", [_ECC_UNCORRECTED])
+        self._health = Health()
         phase = device.index % 5
         self._lists_turn = Turn(LISTS_S, phase % 2)
         self._slow_turn, self._modes_turn = Turn(SLOW_S, phase), Turn(RARE_S, phase + 1)
@@ -138,7 +140,9 @@ class GpuReader:
             "sm_clock_max_mhz": asker("sm clock max", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
             "memory_clock_max_mhz": asker("memory clock max", pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM),
             "power_default_limit_w": default_mw / 1000 if default_mw else None,
+            "compute_capability": capability(asker),
             **self._links.learn(asker),
+            **nvml_place.learn(asker, self._facts["pci_bus_id"]),
         }
         for field, threshold in _THRESHOLDS.items():
             degrees = asker(field, pynvml.nvmlDeviceGetTemperatureThreshold, threshold)
@@ -224,15 +228,11 @@ class GpuReader:
     def _slow(self, *, has_link: bool) -> dict[str, Any]:
         asker = self.asker
         limit_mw = asker("power limit", pynvml.nvmlDeviceGetEnforcedPowerLimit)
-        errors = self._slow_fields.read(asker).get(_ECC_UNCORRECTED)
-        if errors is None:
-            kind, counter = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-            errors = asker("ecc errors", pynvml.nvmlDeviceGetTotalEccErrors, kind, counter)
         state = asker("performance state", pynvml.nvmlDeviceGetPerformanceState)
         facts = {
             "power_limit_w": limit_mw / 1000 if limit_mw else None,
-            "ecc_uncorrected": errors,
-            "fan_pct": self._fan(),
+            **self._health.read(asker),
+            **self._fans(),
             "performance_state": None if state is None or state > 15 else f"P{state}",
             "memory_clock_mhz": asker("memory clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
             # Some GPUs answer 0 or less whatever the temperature.
@@ -240,6 +240,8 @@ class GpuReader:
         }
         if has_link:
             facts.update(self._links.read(asker))
+            if not self._reads_once and self._activity is None:
+                facts.update(self._links.traffic(asker))
         else:  # GB10 and its like answer Gen1 x1 for a link that they do not have
             facts.update(pcie_gen=None, pcie_gen_max=None, pcie_width=None, pcie_width_max=None)
         return facts
@@ -251,15 +253,19 @@ class GpuReader:
         return {
             "compute_mode": None if compute is None else _COMPUTE_MODES.get(compute),
             "mig_enabled": None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+            **modes(asker),
+            **nvml_place.look(asker),
         }
 
-    def _fan(self) -> int | None:
+    def _fans(self) -> dict[str, Any]:
         asker = self.asker
         count = asker("fan count", pynvml.nvmlDeviceGetNumFans)
-        speeds = [asker(f"fan {fan}", pynvml.nvmlDeviceGetFanSpeed_v2, fan) for fan in range(min(count or 0, 8))]
+        fans = range(min(count or 0, 8))
+        speeds = [asker(f"fan {fan}", pynvml.nvmlDeviceGetFanSpeed_v2, fan) for fan in fans]
+        targets = [asker(f"fan target {fan}", pynvml.nvmlDeviceGetTargetFanSpeed, fan) for fan in fans]
         if count is None:
             speeds = [asker("fan", pynvml.nvmlDeviceGetFanSpeed)]
-        return max((speed for speed in speeds if speed is not None and speed < 1000), default=None)
+        return {"fan_pct": _fastest(speeds), "fan_target_pct": _fastest(targets)}
 
     def _throughput_by_blocking(self) -> dict[str, Any]:
         """Each call measures for 20 ms, and blocks so long."""
@@ -271,6 +277,10 @@ class GpuReader:
             kib_per_s = self.asker(field, pynvml.nvmlDeviceGetPcieThroughput, direction)
             facts[field] = None if kib_per_s is None else kib_per_s * 1024.0
         return facts
+
+
+def _fastest(speeds: list[int | None]) -> int | None:
+    return max((speed for speed in speeds if speed is not None and speed < 1000), default=None)
 
 
 def _percent(value: int) -> float | None:
