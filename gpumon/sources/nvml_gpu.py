@@ -87,6 +87,7 @@ class GpuReader:
         self._facts = device.facts()
         self._is_known = False
         self._activity: Activity | None = None
+        self._fan_count: int | None = None
         self._links = Links()
         self._processes = Processes()
         self._holders: tuple[Holder, ...] = ()
@@ -259,7 +260,9 @@ class GpuReader:
 
     def _fans(self) -> dict[str, Any]:
         asker = self.asker
-        count = asker("fan count", pynvml.nvmlDeviceGetNumFans)
+        if self._fan_count is None:
+            self._fan_count = asker("fan count", pynvml.nvmlDeviceGetNumFans)
+        count = self._fan_count
         fans = range(min(count or 0, 8))
         speeds = [asker(f"fan {fan}", pynvml.nvmlDeviceGetFanSpeed_v2, fan) for fan in fans]
         targets = [asker(f"fan target {fan}", pynvml.nvmlDeviceGetTargetFanSpeed, fan) for fan in fans]

@@ -12,7 +12,7 @@ from gpumon.sources.counters import Counter
 from gpumon.sources.nvml_calls import Asker, Fields
 
 ERRORS_S = 10.0
-"""Counts of NVLink errors: some GPUs are asked link by link."""
+"""Counts of errors: some GPUs are asked link by link."""
 
 _LINK_COUNT, _LINK_STATE = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, pynvml.NVML_FI_DEV_NVLINK_GET_STATE
 _UP = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
@@ -42,13 +42,11 @@ class Links:
     def __init__(self) -> None:
         self._nvlink_count = 0
         self._states: Fields | None = None
-        self._pcie_errors = Fields("pcie errors", [_REPLAYS, _CORRECTABLE])
-        self._totals = Fields("nvlink errors", [*_CRC_TOTALS, *_OTHER_TOTALS])
+        self._totals = Fields("link errors", [_REPLAYS, _CORRECTABLE, *_CRC_TOTALS, *_OTHER_TOTALS])
         self._by_link: Fields | None = None
         self._traffic = Fields("nvlink traffic", [(_TX, _ALL_LINKS), (_RX, _ALL_LINKS)])
         self._tx, self._rx = Counter(), Counter()
         self._errors_at = 0.0
-        self._errors: dict[str, Any] = {}
 
     def learn(self, asker: Asker) -> dict[str, Any]:
         """What does not change: limits of this device in this system (a card may do more elsewhere), and the count."""
@@ -68,19 +66,15 @@ class Links:
 
     def read(self, asker: Asker) -> dict[str, Any]:
         """The links now. PCIe slows down while a GPU idles."""
-        errors = self._pcie_errors.read(asker)
-        replays = errors.get(_REPLAYS)
-        if replays is None:
-            replays = asker("pcie replays", pynvml.nvmlDeviceGetPcieReplayCounter)
         facts: dict[str, Any] = {
             "pcie_gen": asker("pcie gen", pynvml.nvmlDeviceGetCurrPcieLinkGeneration),
             "pcie_width": asker("pcie width", pynvml.nvmlDeviceGetCurrPcieLinkWidth),
-            "pcie_replays": replays,
-            "pcie_correctable_errors": errors.get(_CORRECTABLE),
         }
         if self._states is not None:
             facts["nvlinks_active"] = self._active(asker, self._states)
-            facts.update(self._nvlink_errors(asker))
+        if asker.now >= self._errors_at:
+            self._errors_at = asker.now + ERRORS_S - 0.5
+            facts.update(self._errors(asker))
         return facts
 
     def traffic(self, asker: Asker) -> dict[str, Any]:
@@ -109,22 +103,22 @@ class Links:
         # A link that gives no answer is not a link that is down.
         return sum(state in _UP for state in states) if len(states) == self._nvlink_count else None
 
-    def _nvlink_errors(self, asker: Asker) -> dict[str, Any]:
-        if self._errors and asker.now < self._errors_at:
-            return self._errors
-        self._errors_at = asker.now + ERRORS_S - 0.5
+    def _errors(self, asker: Asker) -> dict[str, Any]:
         totals = self._totals.read(asker)
-        links = self._by_link.read(asker) if self._by_link is not None else {}
-        crc = _sum(totals.get(field) for field in _CRC_TOTALS)
-        others = _sum(totals.get(field) for field in _OTHER_TOTALS)
-        if crc is None and others is None:
-            crc, others = _sum_of(links, (_CRC,)), _sum_of(links, _OTHERS)
-        self._errors = {
-            "nvlink_errors": _sum((crc, others)),
-            "nvlink_crc_errors": crc,
-            "nvlink_recovery_failures": _sum_of(links, (_FAILURES,)),
-        }
-        return self._errors
+        replays = totals.get(_REPLAYS)
+        if replays is None:
+            replays = asker("pcie replays", pynvml.nvmlDeviceGetPcieReplayCounter)
+        errors: dict[str, Any] = {"pcie_replays": replays, "pcie_correctable_errors": totals.get(_CORRECTABLE)}
+        if self._by_link is not None:
+            links = self._by_link.read(asker)
+            crc = _sum(totals.get(field) for field in _CRC_TOTALS)
+            others = _sum(totals.get(field) for field in _OTHER_TOTALS)
+            if crc is None and others is None:
+                crc, others = _sum_of(links, (_CRC,)), _sum_of(links, _OTHERS)
+            errors["nvlink_errors"] = _sum((crc, others))
+            errors["nvlink_crc_errors"] = crc
+            errors["nvlink_recovery_failures"] = _sum_of(links, (_FAILURES,))
+        return errors
 
     def _count_by_asking(self, asker: Asker) -> int:
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
