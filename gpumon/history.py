@@ -13,9 +13,11 @@ from gpumon.signals import busy_pct, limiter_pct, stale_after_s
 from gpumon.window import (
     BUDGET_FIELDS,
     GPU_FIELDS,
+    GPU_RAW_FIELDS,
     HOST_FIELDS,
     HOST_KEY,
     LIMITERS,
+    PAUSED_FIELD,
     PROCESS_FIELDS,
     RANK_FIELDS,
     VOLUME_FIELDS,
@@ -44,6 +46,8 @@ Derived = Mapping[str, Mapping[str, float | None]]
 _NAN = math.nan
 _RAW_SLOTS = 3600
 _PROCESS_SLOTS = 1200
+_WAITS_KEPT = 120
+"""Snapshots whose single steps are kept: enough to see a rhythm in them."""
 _TIERS = ((10.0, 2160), (60.0, 1440))
 _CLOCK_STEP_S = 0.25
 _DAY_S = 86_400.0
@@ -61,12 +65,13 @@ class History:
         raw_slots: int = _RAW_SLOTS,
     ) -> None:
         limiters = tuple(f"throttled_pct.{name}" for name in LIMITERS)
-        self.gpu_fields = _numbered((*gpu_fields, *limiters, *BUDGET_FIELDS))
+        self.gpu_fields = _numbered((*gpu_fields, *limiters, *BUDGET_FIELDS, PAUSED_FIELD, *GPU_RAW_FIELDS))
         self.process_fields = _numbered(process_fields)
         self.host_fields = _numbered(host_fields)
         self.rank_fields = _numbered(rank_fields)
         self.volume_fields = _numbered(VOLUME_FIELDS)
         self._gpu_values = attrgetter(*gpu_fields)
+        self._gpu_raw_values = attrgetter(*GPU_RAW_FIELDS)
         self._process_values = attrgetter(*process_fields)
         self._host_values = attrgetter(*host_fields)
         self._rank_values = attrgetter(*rank_fields)
@@ -101,10 +106,12 @@ class History:
         row = store.timeline.last + 1
         self._advance(snapshot, row)
         stale_s = stale_after_s(store.nominal_s)
+        paused = {uuid: 100.0 * (job.phase == "pause") for job in jobs for uuid in job.gpu_uuids}
         for gpu in snapshot.gpus:
             ring = self._of(gpu.uuid, self.gpu_fields, row)
             if not (gpu.is_lost or (gpu.age_s is not None and gpu.age_s >= stale_s)):
-                ring.write(row, self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s))
+                values = self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s)
+                ring.write(row, [*values, paused.get(gpu.uuid, _NAN), *_row(self._gpu_raw_values(gpu))])
         self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)))
         for volume in snapshot.host.volumes:
             self._of(key_of(volume), self.volume_fields, row).write(row, _row((volume.free_bytes,)))
@@ -115,7 +122,11 @@ class History:
                 self._running[process.pid, process.started_s] = known
             known.write(row, _row(self._process_values(process)))
         for rank in snapshot.ranks:
-            self._of(key_of(rank), self.rank_fields, row).write(row, _row(self._rank_values(rank)))
+            key = key_of(rank)
+            self._of(key, self.rank_fields, row).write(row, _row(self._rank_values(rank)))
+            if rank.data_wait_samples_s:
+                waits = self._store.rings.setdefault(key, [None] * _WAITS_KEPT)
+                waits[row % _WAITS_KEPT] = (row, rank.data_wait_samples_s)
         if row % 64 == 0:
             self._forget_ended(row)
         if snapshot.events:
@@ -179,6 +190,7 @@ class History:
         ]
         for key in ended:
             del self._store.series[key]
+            self._store.rings.pop(key, None)
         if ended:
             self._running = {key: ring for key, ring in self._running.items() if row - ring.last <= self._process_slots}
 
@@ -199,7 +211,7 @@ class History:
         weights = self._store.timeline.covers(first, last)
         for series in self._store.series.values():
             if series.tiers:
-                folded = fold_rows(series.raw, first, last, weights)
+                folded = fold_rows(series.raw, first, last, weights, series.coarse)
                 if folded is not None:
                     series.tiers[number].write(closed, folded)
 

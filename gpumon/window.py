@@ -30,15 +30,33 @@ GPU_FIELDS = (
     "memory_temperature_c",
     "sm_clock_mhz",
     "fan_pct",
+    "graphics_active_pct",
     "sm_active_pct",
     "tensor_active_pct",
     "dram_active_pct",
+    "fp32_active_pct",
+    "fp64_active_pct",
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
     "ecc_uncorrected",
     "ecc_corrected",
 )
-"""Plain attributes of a GPU; every GPU also has ``throttled_pct.<limiter>`` and the budget's shares."""
+"""Plain attributes of a GPU; every GPU also has ``throttled_pct.<limiter>``, the budget's shares and the next one."""
+PAUSED_FIELD = "paused_pct"
+"""100 while the job on a GPU pauses (evaluation, checkpoint), 0 while it goes on; None without a job."""
+GPU_RAW_FIELDS = (
+    "memory_clock_mhz",
+    "fan_target_pct",
+    "pcie_gen",
+    "pcie_width",
+    "pcie_replays",
+    "pcie_correctable_errors",
+    "nvlinks_active",
+    "nvlink_errors",
+    "nvlink_crc_errors",
+    "nvlink_recovery_failures",
+)
+"""Attributes of a GPU that rules judge over minutes and no chart of hours shows: kept sample by sample only."""
 HOST_FIELDS = (
     "cpu_pct",
     "memory_available_bytes",
@@ -51,6 +69,9 @@ HOST_FIELDS = (
     "disk_busy_pct",
     "net_rx_bytes_per_s",
     "net_tx_bytes_per_s",
+    "rdma_rx_bytes_per_s",
+    "rdma_tx_bytes_per_s",
+    "nfs_read_s",
     "swap_in_bytes_per_s",
     "oom_kills",
 )
@@ -117,8 +138,10 @@ class Series:
 
     def __init__(self, fields: Mapping[str, int], slots: int, first: int, tiers: Sequence[Tier]) -> None:
         self.fields = fields
+        self.coarse = sum(name not in GPU_RAW_FIELDS for name in fields)
+        """How many of the fields, the first ones, the coarser past keeps as well."""
         self.raw = Ring(len(fields), slots, first)
-        self.tiers = tuple(tier.ring(len(fields)) for tier in tiers)
+        self.tiers = tuple(tier.ring(self.coarse) for tier in tiers)
 
     def field(self, name: str) -> int:
         """Column of a field; a name that does not exist is a mistake of the caller."""
@@ -144,7 +167,7 @@ class Store:
         """Every field there is, of any kind of subject."""
         self.series: dict[str, Series] = {}
         self.rings: dict[str, list[tuple[int, tuple[float, ...]] | None]] = {}
-        """GPU uuid -> the driver's utilization windows of each row."""
+        """GPU uuid -> the driver's utilization windows of each row; rank -> the data waits of its steps."""
         self.columns: dict[tuple[str, str, float, How], dict[int, float | None]] = {}
         """Settled chart columns, by their number since the epoch."""
         self.events: list[tuple[float, Event]] = []
@@ -242,9 +265,12 @@ class Window:
                     within += cover
         return 100.0 * within / known if known > 0 and known >= seconds / 2 else None
 
-    def samples(self, gpu: Gpu | str, seconds: float) -> list[float]:
-        """The driver's utilization windows, oldest first; single readings where it keeps no ring."""
-        slots = self._store.rings.get(key_of(gpu))
+    def samples(self, subject: Gpu | Rank | str, seconds: float) -> list[float]:
+        """Of a GPU the driver's utilization windows, single readings where it keeps no ring; oldest first.
+
+        Of a rank the seconds that each step waited for its data, of the last two minutes at most.
+        """
+        slots = self._store.rings.get(key_of(subject))
         found: list[float] = []
         if slots is None:
             return found
@@ -326,7 +352,7 @@ class Window:
     def _bin(self, series: Series, column: int, start: float, end: float, how: How) -> float | None:
         timeline = self._store.timeline
         oldest = max(timeline.oldest(), self._row - series.raw.slots + 2)
-        if start >= timeline.elapsed(oldest) - timeline.cover(oldest) or not series.tiers:
+        if start >= timeline.elapsed(oldest) - timeline.cover(oldest) or not series.tiers or column >= series.coarse:
             first, last = timeline.rows_within(start, end, oldest, self._row)
             values = series.raw.column(column, first, last)
             folded = fold(values, timeline.covers(first, last))
