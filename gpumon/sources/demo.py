@@ -31,6 +31,7 @@ def simulate(
     window_s: float | None = None,
     start_s: float = TRACE_START_S,
     at_s: float = 0.0,
+    probe: bool | None = None,
 ) -> Iterator[Snapshot]:
     """A trace of a scenario: the same arguments give the same snapshots.
 
@@ -43,8 +44,17 @@ def simulate(
         window_s: the driver's utilization window, instead of the card's own (1/6, 1/2 or 1 s).
         start_s: wall clock (epoch) of the first snapshot.
         at_s: where in the story to begin; most troubles begin at 225 s.
+        probe: with what the probe in the training processes reports, or without; None: as the scenario says.
     """
-    story = Story(scenario_named(scenario), seed=seed, gpus=gpus, window_s=window_s, start_s=at_s, epoch_s=start_s)
+    story = Story(
+        scenario_named(scenario),
+        seed=seed,
+        gpus=gpus,
+        window_s=window_s,
+        start_s=at_s,
+        epoch_s=start_s,
+        is_probed=probe,
+    )
     yield story.world.snapshot(None)
     for _ in range(int(seconds / interval_s + 1e-9)):
         story.advance(interval_s)

@@ -31,6 +31,8 @@ BOUNDS = {
     "_w": (5.0, 720.0),
     "_bytes": (0.0, 2e12),
     "_bytes_per_s": (0.0, 7e9),
+    "nvlink_rx_bytes_per_s": (0.0, 4.5e11),
+    "nvlink_tx_bytes_per_s": (0.0, 4.5e11),
     "_s": (0.0, 2e9),
     "_j": (0.0, 1e9),
 }
@@ -117,10 +119,10 @@ def test_every_number_is_plausible(name: str, backlogs: dict[str, list[Snapshot]
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_memory_adds_up(name: str, backlogs: dict[str, list[Snapshot]]) -> None:
     """A GPU holds what its processes hold and a little more, and never more than it has."""
-    for snapshot in backlogs[name][::20]:
-        for gpu in snapshot.gpus:
-            if gpu.is_lost or gpu.mig_enabled:
-                continue
+    for before, snapshot in list(pairwise(backlogs[name]))[::20]:
+        for was, gpu in zip(before.gpus, snapshot.gpus, strict=True):
+            if gpu.is_lost or gpu.mig_enabled or (gpu.memory_used_bytes or 0) < (was.memory_used_bytes or 0):
+                continue  # processes are read less often than memory falls
             held = sum(process.gpu_memory_bytes.get(gpu.uuid) or 0 for process in snapshot.processes)
             assert gpu.memory_used_bytes is not None
             assert gpu.memory_total_bytes is not None
@@ -595,3 +597,76 @@ def test_simulator_needs_only_the_model() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- the probe --------------------------------------------------------------------------------------
+
+
+def test_probe_reports_where_the_scenario_or_the_caller_says_so() -> None:
+    """Probe data are there in the memory scenarios and the hang, and elsewhere on request only."""
+    probed = {name for name, one in SCENARIOS.items() if one.is_probed}
+    assert probed == {"leaking", "fragmented", "hang"}
+    assert all("probe" in SCENARIOS[name].description for name in probed)
+    assert not list(simulate("healthy", 5))[-1].ranks
+    assert list(simulate("healthy", 5, probe=True))[-1].ranks
+    assert not list(simulate("hang", 5, probe=False))[-1].ranks
+
+
+def test_probe_counts_the_steps_that_the_gpu_did() -> None:
+    """Steps, their times and the wait for data follow from the loader's arithmetic; nothing is counted twice."""
+    trace = list(simulate("input-bound", 300, at_s=300, probe=True))[5:]
+    ranks = [one.ranks[0] for one in trace]
+    samples = [step for rank in ranks for step in rank.step_samples_s]
+    counted = (ranks[-1].step or 0) - (ranks[0].step or 0) + len(ranks[0].step_samples_s)
+    assert counted == len(samples)
+    assert fmean(samples) == pytest.approx(STARVED_PREP_S / 4, rel=0.02)
+    waits = [wait for rank in ranks for wait in rank.data_wait_samples_s]
+    assert len(waits) == len(samples)
+    # The main thread sleeps for the batch from the moment it has launched the step before.
+    asleep = fmean(100 - (one.processes[0].main_thread_cpu_pct or 0) for one in trace) / 100
+    assert fmean(waits) / fmean(samples) == pytest.approx(asleep, abs=0.05)
+
+
+def test_probe_sees_the_leak_in_the_floor() -> None:
+    """What is allocated between two steps grows by the leak; reserved memory follows in segments."""
+    trace = list(simulate("leaking", 600))
+    first, last = trace[300].ranks[0], trace[600].ranks[0]
+    grown = (last.allocated_min_bytes or 0) - (first.allocated_min_bytes or 0)
+    steps = (last.step or 0) - (first.step or 0)
+    assert grown / steps == pytest.approx(5.1 * (1 << 20), rel=0.02)
+    assert trace[200].ranks[0].allocated_min_bytes == trace[20].ranks[0].allocated_min_bytes
+    for one in (first, last):
+        assert (one.allocated_min_bytes or 0) < (one.allocated_peak_bytes or 0) <= (one.reserved_bytes or 0)
+
+
+def test_probe_shows_fragmentation(backlogs: dict[str, list[Snapshot]]) -> None:
+    """Reserved memory is twice what is ever allocated, much of it split, and retries are counted."""
+    last = backlogs["fragmented"][-1].ranks[0]
+    assert (last.reserved_bytes or 0) > 1.9 * (last.allocated_peak_bytes or 0)
+    assert (last.inactive_split_bytes or 0) > 0.15 * (last.reserved_bytes or 0)
+    assert (last.alloc_retries or 0) >= 5
+
+
+def test_heartbeat_stops_with_the_hang(backlogs: dict[str, list[Snapshot]]) -> None:
+    """Before the hang the last step is moments old, afterwards its age grows with time on every rank."""
+    trace = backlogs["hang"]
+    assert all((rank.heartbeat_age_s or 0) < 2 for rank in trace[200].ranks)
+    assert [round(rank.heartbeat_age_s or 0) for rank in trace[600].ranks] == pytest.approx([375] * 4, abs=3)
+    assert all(rank.phase == "train" for rank in trace[600].ranks)
+
+
+def test_without_workers_the_main_thread_loads() -> None:
+    """With num_workers=0 the trainer's own thread computes and reads, and the GPU waits meanwhile."""
+    scenario = SCENARIOS["healthy"]
+    job = msgspec.structs.replace(scenario.jobs[0], workers=0, prep_s=0.2, syncs=True)
+    story = Story(msgspec.structs.replace(scenario, jobs=(job,)), is_probed=True)
+    for _ in range(60):
+        story.advance(1.0)
+        last = story.world.snapshot(1.0)
+    trainer = last.processes[0]
+    assert len(last.processes) == 1
+    assert (trainer.main_thread_cpu_pct or 0) > 90
+    assert (trainer.rchar_bytes_per_s or 0) > 2e7
+    assert (last.ranks[0].data_wait_s or 0) == pytest.approx(0.2, rel=0.1)
+    assert last.gpus[0].utilization_samples_pct
+    assert 35 < fmean(last.gpus[0].utilization_samples_pct) < 75

@@ -8,8 +8,9 @@ RING_DEPTH = 100
 IDLE_RING_S = 2.0
 """After this long without a kernel the driver's ring holds nothing."""
 
-Segment = tuple[float, float, float, float]
-"""(end of the step before, first kernel, own work done, step ended): idle, computing, waiting in a collective."""
+Segment = tuple[float, float, float, float, float]
+"""(end of the step before, first kernel, own work done, step ended): idle, computing, waiting in a collective; and
+the share of the computing time in which a kernel runs, less than 1 where the host launches too slowly."""
 
 
 class Activity:
@@ -34,21 +35,24 @@ class Activity:
         self.window_s = window_s
         self._window_start = start_s - phase_s
         self._segments: deque[Segment] = deque()
-        self._gaps: list[tuple[float, float]] = []
+        self._gaps: list[tuple[float, float, float]] = []
         self.compute_s = self.spin_s = 0.0
         self.last_compute_s = self.last_spin_s = 0.0
         self.idle_s = 0.0
         self.utilization_pct = 0.0
         self.busy_pct = 0.0
 
-    def record(self, free_s: float, start_s: float, done_s: float, end_s: float) -> None:
+    def record(self, free_s: float, start_s: float, done_s: float, end_s: float, density: float = 1.0) -> None:
         """Add one step; steps are added in order and may reach into the future."""
-        self._segments.append((free_s, start_s, done_s, end_s))
+        self._segments.append((free_s, start_s, done_s, end_s, density))
 
     def stop(self, at_s: float) -> None:
         """Forget whatever was to happen after ``at_s``: the process is gone."""
-        kept = (tuple(min(moment, at_s) for moment in segment) for segment in self._segments if segment[0] < at_s)
-        self._segments = deque((a, b, c, d) for a, b, c, d in kept)
+        self._segments = deque(
+            (free, min(start, at_s), min(done, at_s), min(end, at_s), density)
+            for free, start, done, end, density in self._segments
+            if free < at_s
+        )
 
     def consume(self, begin_s: float, end_s: float) -> None:
         """Account for [begin, end)."""
@@ -56,14 +60,17 @@ class Activity:
         covered = begin_s
         segments, gaps = self._segments, self._gaps
         while segments:
-            free, start, done, end = segments[0]
+            free, start, done, end, density = segments[0]
             if free >= end_s:
                 break
             if start > covered:
-                gaps.append((covered, min(end_s, start)))
+                gaps.append((covered, min(end_s, start), 1.0))
                 covered = start
             if done > covered and covered < end_s:
-                compute += (min(end_s, done)) - covered
+                until = min(end_s, done)
+                compute += density * (until - covered)
+                if density < 1.0:
+                    gaps.append((covered, until, 1.0 - density))
                 covered = done
             if end > covered and covered < end_s:
                 spin += (min(end_s, end)) - covered
@@ -72,7 +79,7 @@ class Activity:
                 break
             segments.popleft()
         if covered < end_s:
-            gaps.append((covered, end_s))
+            gaps.append((covered, end_s, 1.0))
         self.idle_s = 0.0 if compute + spin else self.idle_s + end_s - begin_s
         self.last_compute_s, self.last_spin_s = compute, spin
         self.compute_s += compute
@@ -87,16 +94,16 @@ class Activity:
         end = first + count * width
         idle = [0.0] * (count + 1)
         rest = []
-        for begin, high in self._gaps:
+        for begin, high, weight in self._gaps:
             low = begin
             if high > end:
-                rest.append((max(end, low), high))
+                rest.append((max(end, low), high, weight))
             at = int((low - first) / width) if low > first else 0
             edge = first + (at + 1) * width
             while high > edge and at < count:
-                idle[at] += edge - low
+                idle[at] += weight * (edge - low)
                 low, at, edge = edge, at + 1, edge + width
-            idle[at] += high - low
+            idle[at] += weight * (high - low)
         self._gaps = rest
         self._window_start = end
         scale = 100.0 / width

@@ -8,10 +8,11 @@ from random import Random
 from gpumon.model import Gpu
 from gpumon.sources.simulator.activity import Activity
 from gpumon.sources.simulator.chips import MIB, Chip
-from gpumon.sources.simulator.heat import LEAST_CLOCK, Heat, clock_for, leakage, relative_power
+from gpumon.sources.simulator.governor import POWER_SHARE, Governor, Load
+from gpumon.sources.simulator.heat import Heat
+from gpumon.sources.simulator.links import Links
+from gpumon.sources.simulator.spec import Mix
 
-POWER_SHARE = 0.975
-"""The power governor regulates to a little below the limit."""
 CLOCK_STEP_MHZ = 15.0
 PARKED_AFTER_S = 12.0
 """A consumer card with an idle context goes to P8 after this."""
@@ -20,7 +21,7 @@ PARKED_AFTER_S = 12.0
 class Slice:
     """A MIG instance, or the whole of a card without MIG."""
 
-    __slots__ = ("activity", "holders", "name", "profile", "share", "tensor", "total_bytes", "uuid")
+    __slots__ = ("activity", "holders", "mix", "name", "profile", "share", "total_bytes", "uuid")
 
     def __init__(self, uuid: str, name: str, share: float, total_bytes: int, activity: Activity) -> None:
         """``share`` is its part of the card's multiprocessors."""
@@ -29,8 +30,8 @@ class Slice:
         self.profile: str | None = None
         self.holders: dict[int, int] = {}
         """Pid -> bytes."""
-        self.tensor = 0.52
-        """How busy the tensor cores are while it computes."""
+        self.mix = Mix()
+        """What its kernels keep busy."""
 
     def used_bytes(self) -> int:
         """What its processes hold."""
@@ -40,14 +41,15 @@ class Slice:
         """The real activity that Hopper's GPM unit reports, as a share of ``seconds``."""
         compute = 100.0 * self.activity.compute_s / seconds
         spin = 100.0 * self.activity.spin_s / seconds
+        mix = self.mix
         return {
             "graphics_active_pct": round(min(100.0, compute + spin), 1),
-            "sm_active_pct": round(0.87 * compute + 0.11 * spin, 1),
-            "sm_occupancy_pct": round(0.31 * compute + 0.02 * spin, 1),
-            "tensor_active_pct": round(self.tensor * compute, 1),
-            "dram_active_pct": round(0.46 * compute + 0.01 * spin, 1),
-            "fp32_active_pct": round(0.07 * compute, 1),
-            "fp64_active_pct": 0.0,
+            "sm_active_pct": round(mix.sm * compute + 0.11 * spin, 1),
+            "sm_occupancy_pct": round(mix.occupancy * compute + 0.02 * spin, 1),
+            "tensor_active_pct": round(mix.tensor * compute, 1),
+            "dram_active_pct": round(mix.dram * compute + 0.01 * spin, 1),
+            "fp32_active_pct": round(mix.fp32 * compute, 1),
+            "fp64_active_pct": round(mix.fp64 * compute, 1),
         }
 
 
@@ -65,20 +67,20 @@ class Card:
         self.boost_mhz = chip.boost_mhz - CLOCK_STEP_MHZ * (index % 3 == 1) * (chip.boost_mhz < chip.max_mhz)
         self.gain = 1.0 + 0.012 * (identity.random() - 0.5)
         self.heat = Heat(chip, inlet_c + 3.0 * (identity.random() - 0.5) * (index > 0))
+        self.governor = Governor(chip, self.heat, self.boost_mhz, rng)
+        self.links = Links(chip)
         activity = Activity(window_s, rng.random() * window_s, start_s)
         self.slices = [Slice(self.uuid, chip.name, 1.0, chip.memory_total_bytes, activity)]
         self.desktop_bytes = 0
+        self.orphaned_bytes = 0
+        """Held by nobody who is there."""
+        self.said: dict[str, object] = {}
+        """What else the driver says: error counts, flags; a fault may change it."""
         self.is_lost = False
-        self.mhz = self.boost_mhz
-        self.power_w = chip.idle_w
         self.energy_j = 0.0
         self.true_energy_j = 0.0
-        self.held_by: str | None = None
         self.idle_s = 0.0
-        self._wobble = 0.0
-        self._power_duty = 0.2
         self._energy_read_j: float | None = None
-        self._held_s = {"sw_power_cap": 0.0, "sw_thermal": 0.0}
         self._static = self._facts()
 
     def split(self, profiles: tuple[tuple[str, int, int], ...], start_s: float) -> None:
@@ -98,30 +100,45 @@ class Card:
         """Whether it is split into instances."""
         return self.slices[0].profile is not None
 
+    @property
+    def mhz(self) -> float:
+        """The SM clock while it works."""
+        return self.governor.mhz
+
+    @property
+    def power_w(self) -> float:
+        """What it really draws."""
+        return self.governor.power_w
+
     def settle(self, compute: float, spin: float) -> None:
         """Start as warm as a long run with these shares of time would have made it."""
-        chip = self.chip
+        chip, governor = self.chip, self.governor
         resting = chip.context_w if self._has_context() else chip.idle_w
-        power = resting + compute * (chip.busy_w - resting) + spin * (chip.spin_w - resting)
-        self.power_w = min(power, POWER_SHARE * chip.limit_w)
-        self.heat.settle(self.power_w)
-        self.energy_j = self.power_w * 86_400 * 3.1
+        work = compute * self.slices[0].mix.power()
+        power = resting + work * (chip.busy_w - resting) + spin * (chip.spin_w - resting)
+        governor.power_w = min(power, POWER_SHARE * governor.limit_w)
+        self.heat.settle(governor.power_w)
+        self.energy_j = governor.power_w * 86_400 * 3.1
 
     def advance(self, begin_s: float, end_s: float) -> None:
         """Live through [begin, end)."""
         if self.is_lost:
             return
         seconds = end_s - begin_s
-        compute = spin = 0.0
+        compute = spin = work = 0.0
         for part in self.slices:
             activity = part.activity
             activity.consume(begin_s, end_s)
             compute += part.share * activity.last_compute_s
+            work += part.share * activity.last_compute_s * part.mix.power()
             spin += part.share * activity.last_spin_s
-        self._govern(compute / seconds, spin / seconds, seconds)
+        compute, spin, work = compute / seconds, spin / seconds, work / seconds
+        resting = self.chip.idle_w if self._is_parked() else self.chip.context_w
+        load = Load(compute, spin, work)
+        self.governor.advance(load, boost_mhz=self.boost_mhz, resting_w=resting, seconds=seconds)
         self.heat.advance(self.power_w, seconds)
         self.true_energy_j += self.power_w * seconds
-        self.energy_j += self._metered_w(compute / seconds, spin / seconds, seconds) * seconds
+        self.energy_j += self._metered_w(compute, spin, seconds) * seconds
         self.idle_s = 0.0 if compute + spin else self.idle_s + seconds
 
     def _has_context(self) -> bool:
@@ -131,40 +148,6 @@ class Card:
         if not self._has_context():
             return self.idle_s > 0
         return self.chip.idle_state != "P0" and self.idle_s > PARKED_AFTER_S
-
-    def _govern(self, compute: float, spin: float, seconds: float) -> None:
-        """Find clock and power that obey boost, power limit and temperature limit."""
-        chip, heat, rng = self.chip, self.heat, self.rng
-        resting = chip.idle_w if self._is_parked() else chip.context_w
-        rest = (1.0 - compute - spin) * resting + spin * chip.spin_w
-        self._wobble += 0.35 * seconds * (0.028 * (rng.random() - 0.5) - self._wobble)
-        full = (chip.busy_w - chip.context_w) * (1.0 + self._wobble) * leakage(heat.die_c) * compute
-        rest += compute * chip.context_w
-        free_w, clock = rest + full, 1.0
-        held_by = None
-        cap = POWER_SHARE * chip.limit_w
-        if compute > 0.02:
-            if free_w > cap:
-                clock, held_by = clock_for((cap - rest) / full), "sw_power_cap"
-            allowed = heat.allowed_w(chip.max_c - 0.25, seconds)
-            if rest + full * relative_power(clock) > allowed:
-                clock, held_by = clock_for(max(0.05, (allowed - rest) / full)), "sw_thermal"
-        self.mhz = max(clock, LEAST_CLOCK) * self.boost_mhz
-        self.power_w = rest + full * relative_power(clock)
-        self._hold(held_by, seconds)
-
-    def _hold(self, limiter: str | None, seconds: float) -> None:
-        """Count the time a limiter holds, as the driver's ns counters do.
-
-        The thermal loop waits a whole degree before it lets go; the power loop steps down at once and up
-        again slowly, so it holds about a fifth of the time.
-        """
-        self.held_by = limiter
-        if limiter == "sw_thermal":
-            self._held_s[limiter] += seconds * (0.94 + 0.05 * self.rng.random())
-        elif limiter is not None:
-            self._power_duty += 0.3 * (0.12 + 0.14 * self.rng.random() - self._power_duty)
-            self._held_s[limiter] += seconds * self._power_duty
 
     def _metered_w(self, compute: float, spin: float, seconds: float) -> float:
         """What the card's own meter makes of the true power.
@@ -182,6 +165,18 @@ class Card:
 
     def _facts(self) -> dict[str, object]:
         chip = self.chip
+        has_remapping = chip.has_ecc and chip.capability >= "8.0"
+        self.said = {
+            "ecc_enabled": True if chip.has_ecc else None,
+            "ecc_uncorrected": 0 if chip.has_ecc else None,
+            "ecc_corrected": 0 if chip.has_ecc else None,
+            "remapped_rows_corrected": 0 if has_remapping else None,
+            "remapped_rows_uncorrected": 0 if has_remapping else None,
+            "remap_pending": False if has_remapping else None,
+            "remap_failed": False if has_remapping else None,
+            "compute_mode": "default",
+            "persistence": bool(chip.has_ecc),
+        }
         return {
             "uuid": self.uuid,
             "index": self.index,
@@ -189,25 +184,23 @@ class Card:
             "pci_bus_id": self.pci_bus_id,
             "memory_total_bytes": chip.memory_total_bytes,
             "memory_reserved_bytes": chip.memory_reserved_bytes,
-            "power_limit_w": float(chip.limit_w),
             "power_default_limit_w": float(chip.limit_w),
             "temperature_slowdown_c": float(chip.slowdown_c),
             "temperature_max_c": float(chip.max_c),
             "temperature_shutdown_c": float(chip.shutdown_c),
+            "memory_temperature_max_c": chip.memory_max_c,
             "sm_clock_max_mhz": float(chip.max_mhz),
             "memory_clock_max_mhz": float(chip.memory_max_mhz),
             "pcie_gen_max": chip.pcie_gen,
-            "pcie_width": chip.pcie_width,
             "pcie_width_max": chip.pcie_width,
-            "nvlinks_active": chip.nvlinks,
             "nvlinks_total": chip.nvlinks,
-            "ecc_uncorrected": 0 if chip.has_ecc else None,
+            "compute_capability": chip.capability,
+            "sm_count": chip.sm_count,
             "mig_enabled": self.has_mig if chip.has_gpm or chip.name.startswith("NVIDIA A100") else None,
-            "compute_mode": "default",
             "age_s": 0.0,
         }
 
-    def reading(self, now_s: float, seconds: float | None, copied_bytes: float) -> tuple[Gpu, ...]:
+    def reading(self, now_s: float, seconds: float | None) -> tuple[Gpu, ...]:
         """The card, and its MIG instances after it. ``seconds`` is None on the first sample: no rates yet."""
         if self.is_lost:
             return (
@@ -220,41 +213,41 @@ class Card:
             values["utilization_pct"] = whole.activity.utilization_pct
             values["utilization_samples_pct"] = rings[0]
         if seconds is not None:
-            values["pcie_rx_bytes_per_s"] = round(copied_bytes / seconds + 2e6, -3)
-            values["pcie_tx_bytes_per_s"] = round(copied_bytes / seconds * 0.02 + 1e6, -3)
-            busy = sum(part.share * part.activity.compute_s for part in self.slices) / seconds
-            values["memory_utilization_pct"] = None if self.has_mig else float(round(46.0 * busy))
+            busy = sum(part.share * part.mix.dram * part.activity.compute_s for part in self.slices) / seconds
+            values["memory_utilization_pct"] = None if self.has_mig else float(round(min(100.0, 100.0 * busy)))
             if self.chip.has_gpm and not self.has_mig:
                 values.update(whole.gpm(seconds))
-        card = Gpu(**self._static, **values)  # type: ignore[arg-type]
+        card = Gpu(**{**self._static, **values, **self.said})  # type: ignore[arg-type]
         parts = self._instances(seconds) if self.has_mig else ()
         for part in self.slices:
             part.activity.reset_interval(seconds)
         return (card, *parts)
 
     def _values(self, seconds: float | None) -> dict[str, object]:
-        chip, rng = self.chip, self.rng
+        chip, rng, governor = self.chip, self.rng, self.governor
         is_parked = self._is_parked()
-        clock = chip.idle_mhz if is_parked else self.mhz
+        clock = chip.idle_mhz if is_parked else governor.mhz
         if clock != self.boost_mhz and not is_parked:
-            clock = CLOCK_STEP_MHZ * int(clock / CLOCK_STEP_MHZ + rng.random())
+            clock = CLOCK_STEP_MHZ * int(clock / CLOCK_STEP_MHZ + rng.random() * (governor.locked is None))
+        held = sum(part.used_bytes() for part in self.slices)
         values: dict[str, object] = {
-            "memory_used_bytes": sum(part.used_bytes() for part in self.slices) + self.desktop_bytes,
+            "memory_used_bytes": held + self.desktop_bytes + self.orphaned_bytes,
             "power_w": self._mean_power_w(seconds),
+            "power_limit_w": float(governor.limit_w),
             "energy_j": round(self.energy_j, 3),
             "temperature_c": float(int(self.heat.die_c + 0.5 + 0.16 * (rng.random() - 0.5))),
             "sm_clock_mhz": float(clock),
             "memory_clock_mhz": float(405 if is_parked and chip.fan else chip.memory_mhz),
             "performance_state": chip.idle_state if is_parked else chip.busy_state,
-            "pcie_gen": chip.idle_pcie_gen if is_parked and chip.idle_pcie_gen else chip.pcie_gen,
-            "clocks_event_reasons": self._reasons(is_parked=is_parked),
+            "clocks_event_reasons": ("gpu_idle",) if is_parked else governor.reasons(),
+            **self.links.values(seconds, parked_gen=chip.idle_pcie_gen if is_parked else None),
         }
         if chip.has_memory_temperature:
-            values["memory_temperature_c"] = float(int(self.heat.sink_c + 0.021 * self.power_w + 8.5))
+            values["memory_temperature_c"] = float(int(governor.memory_c()))
         if chip.fan is not None:
             values["fan_pct"] = float(round(self.heat.fan_pct))
         if seconds is not None and chip.has_limiter_counters:
-            values["throttled_pct"] = self._throttled(seconds)
+            values["throttled_pct"] = governor.take_held(seconds)
         return values
 
     def _mean_power_w(self, seconds: float | None) -> float:
@@ -262,22 +255,6 @@ class Card:
         if before is None or seconds is None:
             return round(self.power_w * self.gain, 1)
         return round((self.energy_j - before) / seconds, 1)
-
-    def _reasons(self, *, is_parked: bool) -> tuple[str, ...]:
-        if is_parked:
-            return ("gpu_idle",)
-        if self.held_by == "sw_thermal":
-            return ("sw_thermal",)
-        if self.held_by == "sw_power_cap" and self.rng.random() < self._power_duty:
-            return ("sw_power_cap",)
-        return ()
-
-    def _throttled(self, seconds: float) -> dict[str, float]:
-        held = self._held_s
-        shares = {reason: round(min(100.0, 100.0 * held[reason] / seconds), 1) for reason in held}
-        for reason in held:
-            held[reason] = 0.0
-        return {**shares, "hw_thermal": 0.0, "hw_power_brake": 0.0, "sync_boost": 0.0}
 
     def _instances(self, seconds: float | None) -> tuple[Gpu, ...]:
         return tuple(

@@ -54,9 +54,14 @@ class Chip(msgspec.Struct, frozen=True, kw_only=True):
     slowdown_c: float
     shutdown_c: float
     fan: Fan | None = None
+    memory_max_c: float | None = None
     pcie_gen: int
     pcie_width: int = 16
     nvlinks: int | None = None
+    nvlink_bytes_per_s: float = 20e9
+    """Of one link, one way."""
+    capability: str = "8.0"
+    sm_count: int = 108
     busy_state: str = "P0"
     idle_state: str = "P0"
     idle_pcie_gen: int | None = None
@@ -96,9 +101,12 @@ H100 = Chip(
     max_c=87,
     slowdown_c=89,
     shutdown_c=92,
+    memory_max_c=95,
     spin_share=0.24,
     pcie_gen=5,
     nvlinks=18,
+    capability="9.0",
+    sm_count=132,
     has_gpm=True,
     samples_power_part_time=True,
 )
@@ -124,6 +132,7 @@ A100 = Chip(
     max_c=85,
     slowdown_c=89,
     shutdown_c=92,
+    memory_max_c=95,
     pcie_gen=4,
     nvlinks=12,
     samples_power_part_time=True,
@@ -150,8 +159,11 @@ V100 = Chip(
     max_c=83,
     slowdown_c=87,
     shutdown_c=90,
+    memory_max_c=85,
     pcie_gen=3,
     nvlinks=6,
+    capability="7.0",
+    sm_count=80,
 )
 
 RTX_4090 = Chip(
@@ -177,6 +189,8 @@ RTX_4090 = Chip(
     shutdown_c=95,
     fan=Fan(at_c=66, at_pct=61, slope_pct_per_c=1.92),
     pcie_gen=4,
+    capability="8.9",
+    sm_count=128,
     busy_state="P2",
     idle_state="P8",
     idle_pcie_gen=1,
@@ -207,6 +221,8 @@ RTX_3090 = Chip(
     shutdown_c=98,
     fan=Fan(at_c=71, at_pct=66, slope_pct_per_c=1.8),
     pcie_gen=4,
+    capability="8.6",
+    sm_count=82,
     busy_state="P2",
     idle_state="P8",
     idle_pcie_gen=1,
@@ -234,6 +250,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     desktop_bytes: int = 0
     """GPU memory of the desktop, held by no compute process."""
     disk_bytes_per_s: float = 3.2e9
+    network_bytes_per_s: float = 1.1e9
 
 
 LAB = Machine(

@@ -42,6 +42,7 @@ class Heat:
         "air_target",
         "die_c",
         "fan_pct",
+        "fan_stuck_pct",
         "inlet_c",
         "sink_c",
         "sink_k_per_w",
@@ -55,6 +56,8 @@ class Heat:
         self.air_factor = self.air_target = 1.0
         """Thermal resistance of the sink against a healthy card's: 2 = half the air."""
         self.fan_pct = chip.fan.at_pct if chip.fan else 0.0
+        self.fan_stuck_pct: float | None = None
+        """A curve that no longer follows the temperature."""
         self.sink_k_per_w = chip.sink_k_per_w
         self.vented_j = 0.0
 
@@ -76,7 +79,8 @@ class Heat:
         chip, fan = self._chip, self._chip.fan
         self.sink_k_per_w = chip.sink_k_per_w * self.air_factor
         if fan is not None:
-            self.fan_pct += (fan.wanted_pct(self.die_c) - self.fan_pct) * (1.0 - exp(-seconds / 4.0))
+            wanted = fan.wanted_pct(self.die_c) if self.fan_stuck_pct is None else self.fan_stuck_pct
+            self.fan_pct += (wanted - self.fan_pct) * (1.0 - exp(-seconds / 4.0))
             self.sink_k_per_w *= (fan.at_pct / max(self.fan_pct, 15.0)) ** 0.7
 
     def allowed_w(self, limit_c: float, seconds: float) -> float:

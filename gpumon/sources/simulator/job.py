@@ -8,191 +8,77 @@ from math import inf
 from random import Random
 from typing import Literal
 
-import msgspec
-
-from gpumon.model import Event, Role
-from gpumon.sources.simulator.card import Card, Slice
+from gpumon.model import Event
+from gpumon.sources.simulator.allocator import Allocator
+from gpumon.sources.simulator.card import Card
 from gpumon.sources.simulator.chips import GIB, MIB
 from gpumon.sources.simulator.loader import Disk, Loader
+from gpumon.sources.simulator.rank import Rank, Step
+from gpumon.sources.simulator.spec import JobSpec
 
 CONTEXT_BYTES = 522 * MIB
-SEGMENT_BYTES = 20 * MIB
-RETRY_S = 1.3
-"""A failed cudaMalloc: wait for the device, give back cached blocks, allocate again."""
 HANDOFF_S = 0.004
 """From a batch in hand to the first kernel."""
-
-
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody trains, and how."""
-
-    name: str
-    user: str
-    command: str
-    pid: int
-    gpus: tuple[int, ...] | None = None
-    """None: all of the machine's."""
-    instance: int = 0
-    """Which MIG instance of its card."""
-    step_s: float
-    """Compute time of a step at the boost clock."""
-    jitter: float = 0.012
-    rank_jitter: float = 0.004
-    gap_share: float = 0.012
-    """Of a step: the device waits for the host (logging, a synchronizing ``item()``)."""
-    comm_share: float = 0.012
-    memory_bound: float = 0.02
-    """Of a step: does not get slower when the SM clock falls."""
-    launch_share: float = 0.55
-    """Of a step: the main thread's own work. It runs one step ahead of the device."""
-    workers: int = 8
-    prefetch: int = 2
-    prep_s: float
-    batch_bytes: float
-    dataset_bytes: float | None = None
-    """None: read before, what memory holds of it is known to the disk; else the first epoch comes from the disk."""
-    copied_bytes: float = 38e6
-    memory_bytes: int
-    """Reserved by the framework on rank 0."""
-    memory_step_bytes: int = 0
-    leak_bytes: float = 0.0
-    waste_bytes: float = 0.0
-    """Per step: memory that fragmentation makes unusable."""
-    trainer_rss_bytes: int = 9 * GIB
-    worker_rss_bytes: int = 2 * GIB
-    age_s: float = 7440.0
-    """How long it has run when the story begins; negative: it starts that much later."""
-    load_s: float = 38.0
-    lasts_s: float = inf
-    """How long it trains before it ends and another one starts."""
-    restart_after_s: float = 30.0
-    checkpoint_every_s: float = 1800.0
-    checkpoint_s: float = 9.0
-    checkpoint_bytes: float = 2.6e9
-    eval_every_s: float = 2700.0
-    eval_s: float = 24.0
-    framework: str = "torch"
-    container: str | None = None
-    job_id: str | None = None
-    data_filesystem: str = "ext4"
-    tensor: float = 0.52
-    role: Role = "trainer"
-    is_idle: bool = False
-    """Holds its memory and does nothing."""
-
-
-class Allocator:
-    """PyTorch's caching allocator as the driver sees it: a high-water mark in segments."""
-
-    def __init__(self, spec: JobSpec, limit_bytes: float) -> None:
-        """Past its warm-up: the largest batch so far has been seen."""
-        self.reserved_bytes = float(spec.memory_bytes)
-        self.limit_bytes = limit_bytes
-        self.leaked_bytes = 0.0
-        self.retries = 0
-        self._waste_bytes = 0.0
-        self._spec = spec
-
-    def step(self, steps_done: int, rng: Random, *, is_ill: bool) -> float:
-        """One step's allocations; returns how long they stalled it, ``inf`` for out of memory."""
-        spec = self._spec
-        if rng.random() * (steps_done + 1) < 1.0:  # records come ever more rarely
-            self._waste_bytes += SEGMENT_BYTES * (1 + int(3 * rng.random()))
-        if spec.leak_bytes and is_ill:
-            self.leaked_bytes += spec.leak_bytes
-        if spec.waste_bytes:
-            self._waste_bytes += spec.waste_bytes * (3.0 if is_ill else 1.0) * 2.0 * rng.random()
-        wanted = spec.memory_bytes + self.leaked_bytes + self._waste_bytes
-        if wanted <= self.reserved_bytes:
-            return 0.0
-        if wanted > self.limit_bytes:
-            if self._waste_bytes < 0.1 * wanted:
-                return inf
-            self.retries += 1
-            self._waste_bytes *= 0.7
-            self.reserved_bytes = spec.memory_bytes + self.leaked_bytes + self._waste_bytes
-            return RETRY_S
-        segments = -int(-(wanted - self.reserved_bytes) // SEGMENT_BYTES)
-        self.reserved_bytes += segments * SEGMENT_BYTES
-        return 0.0
-
-
-class Rank:
-    """One process of a job and the device it drives."""
-
-    __slots__ = (
-        "card",
-        "copied_bytes",
-        "loader",
-        "main_free_s",
-        "memory_offset",
-        "naps",
-        "number",
-        "pid",
-        "slice",
-        "worker_pids",
-    )
-
-    def __init__(self, number: int, card: Card, part: Slice, memory_offset: int) -> None:
-        """Not started yet."""
-        self.number, self.card, self.slice, self.memory_offset = number, card, part, memory_offset
-        self.pid = 0
-        self.worker_pids: tuple[int, ...] = ()
-        self.loader: Loader | None = None
-        self.main_free_s = 0.0
-        self.naps: deque[tuple[float, float]] = deque()
-        """When its main thread slept, waiting for a batch."""
-        self.copied_bytes = 0.0
-
-    def asleep_s(self, begin_s: float, end_s: float) -> float:
-        """How long its main thread slept in [begin, end); each interval is asked for once, in order."""
-        asleep = 0.0
-        naps = self.naps
-        while naps and naps[0][0] < end_s:
-            low, high = naps[0]
-            asleep += max(0.0, min(high, end_s) - max(low, begin_s))
-            if high > end_s:
-                break
-            naps.popleft()
-        return asleep
+STAGED_BYTES_PER_S = 4.2e9
+"""A copy from pageable memory: the main thread moves it through a small pinned buffer."""
+FORWARD_SHARE = 0.34
+"""Of a step's own compute time."""
+EVAL_STEP = 0.34
 
 
 class Job:
     """Ranks that step together. Time moves from event to event; ``free_s`` is when the next one is due."""
 
-    def __init__(self, spec: JobSpec, cards: list[Card], disk: Disk, rng: Random, start_s: float) -> None:
+    def __init__(
+        self, spec: JobSpec, cards: list[Card], disk: Disk, rng: Random, start_s: float, *, is_probed: bool = False
+    ) -> None:
         """Running already where ``spec.age_s`` says so."""
         self.spec = spec
         self.disk = disk
         self.rng = rng
+        self.is_probed = is_probed
         chosen = cards if spec.gpus is None else [cards[index] for index in spec.gpus if index < len(cards)]
         self.ranks = [self._rank(number, card) for number, card in enumerate(chosen)]
         self.state: Literal["absent", "loading", "training", "hung"] = "absent"
         self.is_ill = False
         """Whether leak and fragmentation are at work."""
         self.prep_s = spec.prep_s
+        self.pace = 1.0
+        """How long a step is against the one that it began with: another batch, other code, other data."""
+        self.batch = spec.batch
+        self.checkpoint_s = spec.checkpoint_s
+        self.checkpoint_every_s = spec.checkpoint_every_s
+        self.restart_after_s = spec.restart_after_s
         self.started_s = start_s - spec.age_s
+        self.worker_extra_bytes = 0.0
+        """What each worker has copied of the data set's objects by touching them."""
+        self.is_over_quota = False
+        """The cgroup's quota, not a lack of cores, makes its threads wait."""
         self.launcher_pid = 0
         self.attempt = 0
-        self.steps = 0
+        self.steps = self.first_step = 0
         self.events: list[Event] = []
         self.free_s = start_s
+        self.farewell = False
+        """It has ended by itself and said so; told once."""
         self._next: Callable[[], None] = self._launch
         self._writes: tuple[float, float, float] | None = None
+        self._pauses: deque[tuple[float, float]] = deque()
+        self._debugged: tuple[float, float] = (-inf, -inf)
         self._eval_until_s = self._next_eval_s = self._next_checkpoint_s = -inf
-        self._ends_s = inf
+        self._next_epoch_s = self._next_debug_s = self._ends_s = inf
         if spec.age_s < 0:
             self.free_s = start_s - spec.age_s
         else:
             self._launch()
             self.free_s = start_s
             self._train()
-            self.steps = int(spec.age_s / spec.step_s)
+            self.steps = self.first_step = int(spec.age_s / spec.step_s)
 
     def _rank(self, number: int, card: Card) -> Rank:
         part = card.slices[self.spec.instance]
         offset = self.spec.memory_step_bytes * (number * 2 % 5 if number != 5 else 0)
-        part.tensor = self.spec.tensor
+        part.mix = self.spec.mix
         return Rank(number, card, part, offset)
 
     # --- what happens ------------------------------------------------------------------------------
@@ -212,11 +98,12 @@ class Job:
             self.started_s = self.free_s
         for rank in self.ranks:
             rank.pid = pid + rank.number
-            first = pid + 64 + rank.number * (spec.workers + 3)
-            rank.worker_pids = tuple(range(first, first + spec.workers))
             rank.loader = None
-            rank.slice.holders[rank.pid] = CONTEXT_BYTES
+            rank.is_gone = False
+            if not spec.on_cpu:
+                rank.slice.holders[rank.pid] = CONTEXT_BYTES
         self.state = "loading"
+        self.farewell = False
         self.free_s += spec.load_s
         self._next = self._train
 
@@ -228,6 +115,29 @@ class Job:
         total = self.ranks[0].slice.total_bytes
         self.allocator = Allocator(spec, total - CONTEXT_BYTES - 0.9 * GIB)
         for rank in self.ranks:
+            rank.diary.clear()
+            rank.steps = 0
+            rank.pulse_s = now
+            rank.naps.clear()
+        self.steps = self.first_step = 0
+        self.state = "training"
+        self._start_workers(now, generation=0)
+        self._hold_memory()
+        age = now - self.started_s
+        self._next_checkpoint_s = now + self.checkpoint_every_s - age % self.checkpoint_every_s
+        self._next_eval_s = now + spec.eval_every_s - age % spec.eval_every_s
+        self._next_epoch_s = now + spec.epoch_s - age % spec.epoch_s if spec.epoch_s < inf else inf
+        self._next_debug_s = now + spec.debug_every_s * (0.3 + 0.7 * self.rng.random())
+        self._ends_s = self.started_s + spec.lasts_s
+        self._next = self._step
+        if spec.is_idle:
+            self.hang(now, culprit=0)
+
+    def _start_workers(self, now_s: float, generation: int) -> None:
+        spec = self.spec
+        for rank in self.ranks:
+            first = rank.pid + 64 + rank.number * (spec.workers + 2) + 1000 * generation
+            rank.worker_pids = tuple(range(first, first + spec.workers))
             rank.loader = Loader(
                 workers=spec.workers,
                 prefetch=spec.prefetch,
@@ -235,84 +145,167 @@ class Job:
                 batch_bytes=spec.batch_bytes,
                 disk=self.disk,
             )
-            rank.loader.start(now, self.rng)
-            rank.main_free_s = now
-            rank.naps.clear()
-        self.steps = 0
-        self.state = "training"
-        self._hold_memory()
-        age = now - self.started_s
-        self._next_checkpoint_s = now + spec.checkpoint_every_s - age % spec.checkpoint_every_s
-        self._next_eval_s = now + spec.eval_every_s - age % spec.eval_every_s
-        self._ends_s = self.started_s + spec.lasts_s
-        self._next = self._step
-        if spec.is_idle:
-            self.hang(now, culprit=0)
+            rank.loader.start(now_s, self.rng)
+            rank.main_free_s = rank.copy_free_s = now_s
 
     def _step(self) -> None:
-        """One step of all ranks, up to the barrier."""
+        """One step of all ranks, up to the barrier; or what is due instead of it."""
         spec, rng, free = self.spec, self.rng, self.free_s
-        if free >= self._next_checkpoint_s:
-            self._checkpoint()
+        if free >= min(self._next_checkpoint_s, self._ends_s, self._next_epoch_s, self._next_debug_s):
+            self._interrupt(free)
             return
-        if free >= self._ends_s:
-            self.kill(free, "finished")
-            return
-        is_eval = self._is_evaluating(free)
-        common = spec.step_s * (1.0 + spec.jitter * 2.45 * (rng.random() + rng.random() - 1.0))
+        is_eval = self.is_evaluating(free)
+        common = self.pace * spec.step_s * (1.0 + spec.jitter * 2.45 * (rng.random() + rng.random() - 1.0))
+        is_last = self.steps % spec.accumulates == spec.accumulates - 1
+        if spec.accumulates > 1:
+            common *= 1.25 if is_last else 0.95
         if is_eval:
-            common *= 0.34
-        start_at = free + common * spec.gap_share * (6.0 if is_eval else 1.0 + 0.6 * (rng.random() - 0.5))
-        latest = free
-        begun = []
-        for rank in self.ranks:
-            asked = rank.main_free_s
-            got = asked if is_eval or rank.loader is None else rank.loader.take(asked, rng)
-            if got > asked:
-                rank.naps.append((asked, got))
-            start = got + HANDOFF_S
-            start = max(start, start_at)
-            slower = spec.memory_bound + (1.0 - spec.memory_bound) * rank.card.chip.boost_mhz / rank.card.mhz
-            done = start + common * slower * (1.0 + spec.rank_jitter * 3.46 * (rng.random() - 0.5))
-            latest = max(latest, done)
-            launched = got + common * spec.launch_share * (rank.loader.slowdown if rank.loader else 1.0)
-            rank.main_free_s = max(start, launched)
-            rank.copied_bytes += spec.copied_bytes
-            begun.append((start, done))
-        self._finish_step(free, begun, latest)
+            common *= EVAL_STEP
+        gap = common * spec.gap_share * (6.0 if is_eval else 1.0 + 0.6 * (rng.random() - 0.5))
+        begun = [self._compute(rank, free, common, free + gap, is_eval=is_eval) for rank in self.ranks]
+        self._finish_step(free, begun, is_eval=is_eval, exchanges=is_last)
 
-    def _finish_step(self, free: float, begun: list[tuple[float, float]], latest: float) -> None:
-        end = latest
-        if len(self.ranks) > 1:
-            end += self.spec.step_s * self.spec.comm_share
-        for rank, (start, done) in zip(self.ranks, begun, strict=True):
-            rank.slice.activity.record(free, start, done, end)
-        self.steps += 1
+    def _compute(
+        self, rank: Rank, free: float, common: float, start_at: float, *, is_eval: bool
+    ) -> tuple[float, float, float]:
+        """When a rank's device begins, ends, and which share of that time it computes."""
+        spec, loader, rng = self.spec, rank.loader, self.rng
+        asked = rank.main_free_s
+        if spec.rollout_s:
+            asked = max(asked, free)
+        got = asked if is_eval or loader is None else loader.take(asked, rng)
+        slowdown = loader.slowdown if loader is not None else 1.0
+        rank.asked = (asked, got)
+        if got > asked and spec.workers:
+            rank.naps.append((asked, got))
+        card = rank.card
+        copy_s = spec.copied_bytes / card.links.pcie_bytes_per_s()
+        if not spec.is_pinned:
+            copy_s = max(copy_s, spec.copied_bytes / STAGED_BYTES_PER_S)
+        ready = max(got, rank.copy_free_s if spec.is_pinned else got) + copy_s
+        rank.copy_free_s = ready
+        start = max(ready + HANDOFF_S, start_at)
+        at_clock = spec.memory_bound + (1.0 - spec.memory_bound) * card.chip.boost_mhz / card.mhz
+        own = common * rank.slower
+        own *= at_clock * (1.0 + spec.rank_jitter * 3.46 * (rng.random() - 0.5))
+        bubble = spec.bubble_share * common
+        if bubble:
+            start += bubble * (rank.number + 1) / (len(self.ranks) + 1)
+        launched = (got if spec.is_pinned else ready) + common * spec.launch_share * slowdown
+        done = max(start + own, launched)
+        rank.main_free_s = done if spec.syncs else max(start, launched)
+        card.links.copied_bytes += spec.copied_bytes
+        rank.last = (got - asked, copy_s, FORWARD_SHARE * own)
+        return start, done, own / (done - start)
+
+    def _finish_step(
+        self, free: float, begun: list[tuple[float, float, float]], *, is_eval: bool, exchanges: bool
+    ) -> None:
+        spec = self.spec
+        end = max(done for _, done, _ in begun)
+        if len(self.ranks) > 1 and exchanges:
+            end += self._exchange()
+        if spec.bubble_share:
+            end = max(end, free + self.pace * spec.step_s)
+        self.steps += not is_eval
         stall = self.allocator.step(self.steps, self.rng, is_ill=self.is_ill)
+        for rank, (start, done, density) in zip(self.ranks, begun, strict=True):
+            if not spec.on_cpu:
+                rank.slice.activity.record(free, start, done, end, density)
+            if spec.syncs:
+                rank.main_free_s = end
+            if self.is_probed and stall < inf:
+                wait, copied, forward = rank.last
+                rank.diary.append(Step(end + stall, end + stall - free, wait, forward, copied, not is_eval))
+        if is_eval:
+            self._pauses.append((free, end))
         if stall == inf:
             self.kill(end, "torch.OutOfMemoryError: CUDA out of memory")
             return
         self._hold_memory()
         self.free_s = end + stall
 
-    def _is_evaluating(self, now_s: float) -> bool:
+    def _exchange(self) -> float:
+        """How long the ranks exchange gradients after the last of them is done; what goes over which link."""
+        spec, cards = self.spec, [rank.card for rank in self.ranks]
+        rate = min(card.links.peer_bytes_per_s() for card in cards)
+        if spec.comm_bytes is None:
+            shown_s, size = spec.step_s * spec.comm_share, 3.0 * spec.step_s * spec.comm_share * rate
+        else:
+            size = spec.comm_bytes
+            whole = size / rate
+            shown_s = max(0.15 * whole, whole - 0.5 * self.pace * spec.step_s)
+        for card in cards:
+            card.links.exchanged_bytes += size
+        return shown_s
+
+    def is_evaluating(self, now_s: float) -> bool:
+        """Whether it evaluates at this moment, which may be the beginning."""
         if now_s >= self._next_eval_s:
             self._eval_until_s = now_s + self.spec.eval_s
             self._next_eval_s += self.spec.eval_every_s
         return now_s < self._eval_until_s
 
+    # --- pauses ------------------------------------------------------------------------------------
+
+    def _interrupt(self, begin: float) -> None:
+        spec = self.spec
+        if begin >= self._ends_s:
+            self.farewell = True
+            self.kill(begin, "finished")
+        elif begin >= self._next_checkpoint_s:
+            self._checkpoint()
+        elif begin >= self._next_epoch_s:
+            self._next_epoch_s += spec.epoch_s
+            self.free_s = begin + spec.respawn_s
+            generation = 1 + int((begin - self.started_s) / spec.epoch_s) % 20
+            self._start_workers(self.free_s, generation)
+            for rank in self.ranks:
+                rank.naps.append((begin, self.free_s))
+        else:
+            self._next_debug_s += spec.debug_every_s * (0.5 + self.rng.random())
+            self.free_s = begin + spec.debug_s * (0.5 + self.rng.random())
+            self._debugged = (begin, self.free_s)
+            for rank in self.ranks:
+                rank.naps.append((begin, self.free_s))
+                rank.main_free_s = self.free_s
+
     def _checkpoint(self) -> None:
         """Rank 0 writes, the others wait for it inside a barrier."""
         spec, begin = self.spec, self.free_s
-        end = begin + spec.checkpoint_s
+        end = begin + self.checkpoint_s
         for rank in self.ranks:
             if rank.number > 0:
                 rank.slice.activity.record(begin, begin, begin, end)
             rank.main_free_s = end
-        self.ranks[0].naps.append((begin + 0.4 * spec.checkpoint_s, end))
-        self._writes = (begin, end, spec.checkpoint_bytes / spec.checkpoint_s)
-        self._next_checkpoint_s += spec.checkpoint_every_s
+        self.ranks[0].naps.append((begin + 0.4 * self.checkpoint_s, end))
+        self._writes = (begin, end, spec.checkpoint_bytes / self.checkpoint_s)
+        self._pauses.append((begin, end))
+        self._next_checkpoint_s += self.checkpoint_every_s
         self.free_s = end
+
+    def is_debugged(self, now_s: float) -> bool:
+        """Whether somebody stands at a breakpoint."""
+        return self._debugged[0] <= now_s < self._debugged[1]
+
+    def is_writing(self, now_s: float) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._writes is not None and self._writes[0] <= now_s < self._writes[1]
+
+    def checkpoint_begun_s(self, now_s: float) -> float:
+        """When the last checkpoint began; ``-inf`` where none has."""
+        return self._writes[0] if self._writes is not None and self._writes[0] <= now_s else -inf
+
+    def paused_s(self, begin_s: float, end_s: float) -> float:
+        """Evaluation and checkpoints in [begin, end); each interval is asked for once, in order."""
+        total = 0.0
+        while self._pauses and self._pauses[0][0] < end_s:
+            low, high = self._pauses[0]
+            total += max(0.0, min(high, end_s) - max(low, begin_s))
+            if high > end_s:
+                break
+            self._pauses.popleft()
+        return round(total, 3)
 
     def write_checkpoint(self, begin_s: float, end_s: float) -> float:
         """Write what is due in [begin, end); returns the bytes per second."""
@@ -326,6 +319,8 @@ class Job:
         return rate * overlap / (end_s - begin_s)
 
     def _hold_memory(self) -> None:
+        if self.spec.on_cpu:
+            return
         reserved = int(self.allocator.reserved_bytes) + CONTEXT_BYTES
         for rank in self.ranks:
             rank.slice.holders[rank.pid] = reserved + rank.memory_offset
@@ -353,7 +348,16 @@ class Job:
         self.state = "hung"
         self.free_s = inf
 
-    def kill(self, now_s: float, reason: str) -> None:
+    def lose_rank(self, now_s: float, number: int) -> None:
+        """One process is gone; the others wait for it in a collective."""
+        self.hang(now_s, culprit=number)
+        rank = self.ranks[number]
+        rank.is_gone = True
+        rank.loader = None
+        rank.slice.holders.pop(rank.pid, None)
+        self.events.append(Event(kind="process-exit", pid=rank.pid, gpu_uuid=rank.slice.uuid))
+
+    def kill(self, now_s: float, reason: str | None) -> None:
         """All its processes exit; another attempt follows."""
         if self.state == "absent":
             return
@@ -362,7 +366,8 @@ class Job:
             rank.slice.holders.pop(rank.pid, None)
             rank.loader = None
             rank.naps.clear()
-            self.events.append(Event(kind="process-exit", pid=rank.pid, gpu_uuid=rank.slice.uuid, text=reason))
+            if not rank.is_gone:
+                self.events.append(Event(kind="process-exit", pid=rank.pid, gpu_uuid=rank.slice.uuid, text=reason))
         self.state = "absent"
-        self.free_s = now_s + self.spec.restart_after_s
+        self.free_s = now_s + self.restart_after_s
         self._next = self._launch

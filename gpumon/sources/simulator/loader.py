@@ -9,12 +9,14 @@ LATENCY_S = 0.0002
 
 
 class Disk:
-    """A disk behind the page cache: bytes that miss it queue for the disk's bandwidth."""
+    """A disk or file server behind the page cache: bytes that miss it queue for its bandwidth."""
 
-    def __init__(self, bytes_per_s: float, hit_share: float) -> None:
+    def __init__(self, bytes_per_s: float, hit_share: float, latency_s: float = LATENCY_S) -> None:
         """``hit_share`` of what is read is in memory already."""
         self.bytes_per_s = bytes_per_s
         self.hit_share = hit_share
+        self.latency_s = latency_s
+        """Of one batch's reads, which go one after another."""
         self.queued_bytes = 0.0
         self._cold_bytes = 0.0
         self._served_bytes = self._written_bytes = 0.0
@@ -30,7 +32,7 @@ class Disk:
             return 0.0
         self.drain(now_s)
         self.queued_bytes += missed
-        return LATENCY_S + self.queued_bytes / self.bytes_per_s
+        return self.latency_s + self.queued_bytes / self.bytes_per_s
 
     def drain(self, now_s: float) -> None:
         """Serve the queue up to ``now_s``."""
@@ -79,7 +81,10 @@ class Usage:
 
 
 class Loader:
-    """A DataLoader: worker ``j % N`` prepares batch ``j``; batches are delivered in order, N·k of them ahead."""
+    """A DataLoader: worker ``j % N`` prepares batch ``j``; batches are delivered in order, N·k of them ahead.
+
+    Without workers whoever asks prepares the batch; its work is then that of "worker" 0.
+    """
 
     def __init__(self, *, workers: int, prefetch: int, prep_s: float, batch_bytes: float, disk: Disk) -> None:
         """``prep_s`` is the processor time of one batch."""
@@ -93,9 +98,9 @@ class Loader:
         self.spread = 0.08
         self.is_stuck = False
         self._turn = 0
-        self._free = [0.0] * workers
+        self._free = [0.0] * max(1, workers)
         self._ready: deque[float] = deque()
-        self._work: list[deque[tuple[float, float, float]]] = [deque() for _ in range(workers)]
+        self._work: list[deque[tuple[float, float, float]]] = [deque() for _ in range(max(1, workers))]
 
     def start(self, now_s: float, rng: Random) -> None:
         """Spawn the workers and give each its first batches."""
@@ -106,6 +111,10 @@ class Loader:
 
     def take(self, now_s: float, rng: Random) -> float:
         """Ask for the next batch; returns when it is there."""
+        if not self.workers:
+            self._free[0] = now_s
+            self._dispatch(now_s, rng)
+            return self._ready.popleft()
         ready = self._ready.popleft()
         got = max(now_s, ready)
         self._dispatch(got, rng)
@@ -113,7 +122,7 @@ class Loader:
 
     def _dispatch(self, now_s: float, rng: Random) -> None:
         worker = self._turn
-        self._turn = (worker + 1) % self.workers
+        self._turn = (worker + 1) % len(self._free)
         free = self._free[worker]
         begin = max(now_s, free)
         read = begin + self.disk.read_s(now_s, self.batch_bytes)
@@ -126,7 +135,7 @@ class Loader:
 
     def busy_workers(self, now_s: float) -> int:
         """How many workers have a batch in hand."""
-        return 0 if self.is_stuck else sum(free > now_s for free in self._free)
+        return 0 if self.is_stuck or not self.workers else sum(free > now_s for free in self._free)
 
     def usage(self, worker: int, begin_s: float, end_s: float) -> Usage:
         """What a worker did in [begin, end); each interval is asked for once, in order."""

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.errors import UsageError
 from gpumon.sources.simulator.chips import ATTIC, CLUSTER, DGX2, GIB, LAB, NODE, Machine
-from gpumon.sources.simulator.job import JobSpec
+from gpumon.sources.simulator.spec import JobSpec
 from gpumon.sources.simulator.troubles import (
     block_air,
     compile_next_door,
@@ -56,6 +56,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     onset_s: float = ONSET_S
     lasts_s: float = 1800.0
     pauses_s: float = 600.0
+    is_probed: bool = False
+    """The training processes carry gpumon's probe."""
 
     def is_troubled(self, now_s: float) -> bool:
         """Whether the trouble is on at this time of the story."""
@@ -76,13 +78,22 @@ class Story:
         window_s: float | None = None,
         start_s: float = 0.0,
         epoch_s: float = 0.0,
+        is_probed: bool | None = None,
     ) -> None:
         """Ready for the first snapshot at ``start_s`` of the story."""
         machine = scenario.machine
         if gpus is not None:
             machine = msgspec.structs.replace(machine, gpus=gpus)
         self.scenario = scenario
-        self.world = World(machine, scenario.jobs, seed=seed, start_s=start_s, epoch_s=epoch_s, window_s=window_s)
+        self.world = World(
+            machine,
+            scenario.jobs,
+            seed=seed,
+            start_s=start_s,
+            epoch_s=epoch_s,
+            window_s=window_s,
+            is_probed=scenario.is_probed if is_probed is None else is_probed,
+        )
         if scenario.prepare is not None:
             scenario.prepare(self.world)
         self.world.begin()
@@ -127,25 +138,28 @@ _ALL = (
     ),
     Scenario(
         name="leaking",
-        description="one RTX 4090 whose memory grows every step until the job dies and starts again",
+        description="one RTX 4090 whose memory grows until the job dies and starts again; with the probe",
         machine=LAB,
         jobs=(SPEECH,),
+        is_probed=True,
         turn=leak,
         lasts_s=inf,
     ),
     Scenario(
         name="fragmented",
-        description="one A100 near its memory limit: the allocator flushes its cache and steps stall",
+        description="one A100 near its memory limit: the cache is flushed, steps stall; with the probe",
         machine=msgspec.structs.replace(CLUSTER, gpus=1),
         jobs=(CHAT,),
+        is_probed=True,
         turn=leak,
         lasts_s=inf,
     ),
     Scenario(
         name="hang",
-        description="four A100; rank 2 skips a collective, the others spin at 100 % and little power",
+        description="four A100; rank 2 skips a collective, the others spin at 100 %; with the probe",
         machine=CLUSTER,
         jobs=(DETECTOR,),
+        is_probed=True,
         turn=hang,
         pauses_s=900.0,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.sources.simulator.chips import GIB, MIB
-from gpumon.sources.simulator.job import JobSpec
+from gpumon.sources.simulator.spec import JobSpec, Mix
 
 VISION = JobSpec(
     name="train",
@@ -38,7 +38,7 @@ LLAMA = JobSpec(
     checkpoint_s=41.0,
     checkpoint_every_s=3600.0,
     checkpoint_bytes=64e9,
-    tensor=0.56,
+    mix=Mix(tensor=0.56, dram=0.42),
 )
 DETECTOR = JobSpec(
     name="dino",
@@ -85,6 +85,8 @@ CHAT = JobSpec(
     copied_bytes=0.6e6,
     memory_bytes=int(58.2 * GIB),
     waste_bytes=48 * MIB,
+    floor_share=0.36,
+    peak_share=0.62,
 )
 DGX = JobSpec(
     name="bert",
