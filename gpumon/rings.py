@@ -135,11 +135,11 @@ class Tier:
         return Ring(3 * width, self.bins, self.closed)
 
 
-def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float]) -> list[float] | None:
-    """Mean, min and max of every field over some rows, one after the other; None if all is NaN."""
+def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float], fields: int) -> list[float] | None:
+    """Mean, min and max of the first fields over some rows, one after the other; None if all is NaN."""
     folded: list[float] = []
     known = False
-    for field in range(ring.width):
+    for field in range(fields):
         values = ring.column(field, first, last)
         mean, low, high = fold(values, weights)
         known = known or mean == mean
