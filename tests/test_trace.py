@@ -36,7 +36,7 @@ def read(path: Path) -> tuple[list[Snapshot], list[trace.Unread]]:
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
 def test_a_trace_reads_back_as_it_was_written(tmp_path: Path, name: str) -> None:
     """Writing and reading are inverse, compressed or not."""
-    snapshots = list(simulate("throttled", 20)) + list(simulate("mig", 5, start_s=1_796_126_500))
+    snapshots = list(simulate("throttled", 20)) + list(simulate("mig", 5, start_s=1_796_126_500))[1:]
     trace.write(tmp_path / name, snapshots, host="node07")
     opened = trace.Trace(tmp_path / name)
     assert list(opened) == snapshots

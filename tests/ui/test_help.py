@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from builders import frame
 from gpumon.ui.app import GpumonApp
+from gpumon.ui.screens.detail import DetailScreen
 from gpumon.ui.screens.help import LEFT, RIGHT, help_rows
 from gpumon.ui.view import ViewState
 from ui.stage import lines, play, text
@@ -21,13 +22,15 @@ BOUND = {
     "Tab": "tab",
 }  # fmt: skip
 """How the page writes a key, and how Textual calls it."""
-UNWRITTEN = {"ctrl+c", "h", "f1", "A", "equals_sign", "shift+tab", *"12345678"}
+UNWRITTEN = {"ctrl+c", "h", "f1", "A", "equals_sign", "shift+tab", "shift+left", "shift+right", *"12345678"}
 """Second names of keys that are on the page."""
 
 
 def bound() -> set[str]:
-    """Every key of the program."""
-    return {key for one in GpumonApp.BINDINGS if isinstance(one, Binding) for key in one.key.split(",")}
+    """Every key of the program: the app's, and what the detail screen adds."""
+    both = [*GpumonApp.BINDINGS, *DetailScreen.BINDINGS]
+    names = [one.key if isinstance(one, Binding) else one[0] for one in both]
+    return {key for name in names for key in name.split(",")}
 
 
 def written() -> set[str]:
