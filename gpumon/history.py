@@ -20,6 +20,7 @@ from gpumon.window import (
     PAUSED_FIELD,
     PROCESS_FIELDS,
     RANK_FIELDS,
+    SM_FIELD,
     VOLUME_FIELDS,
     Series,
     Store,
@@ -66,7 +67,7 @@ class History:
     ) -> None:
         limiters = tuple(f"throttled_pct.{name}" for name in LIMITERS)
         self.gpu_fields = _numbered((*gpu_fields, *limiters, *BUDGET_FIELDS, PAUSED_FIELD, *GPU_RAW_FIELDS))
-        self.process_fields = _numbered(process_fields)
+        self.process_fields = _numbered((*process_fields, SM_FIELD))
         self.host_fields = _numbered(host_fields)
         self.rank_fields = _numbered(rank_fields)
         self.volume_fields = _numbered(VOLUME_FIELDS)
@@ -120,7 +121,9 @@ class History:
             if known is None:
                 known = self._of(key_of(process), self.process_fields, row)
                 self._running[process.pid, process.started_s] = known
-            known.write(row, _row(self._process_values(process)))
+            shares = (process.gpu_sm_pct or {}).values()
+            values = _row(self._process_values(process))
+            known.write(row, [*values, sum(shares) / len(shares) if shares else _NAN])
         for rank in snapshot.ranks:
             key = key_of(rank)
             self._of(key, self.rank_fields, row).write(row, _row(self._rank_values(rank)))

@@ -90,6 +90,8 @@ PROCESS_FIELDS = (
     "memory_charged_bytes",
     "shm_used_bytes",
 )
+SM_FIELD = "gpu_sm_pct"
+"""Of a process: share of the time with kernels of its own, as a mean over its GPUs."""
 RANK_FIELDS = (
     "step",
     "step_s",
