@@ -15,6 +15,9 @@ def main() -> int:
         return 0
     from gpumon.cli import run
 
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a stream in another encoding than UTF-8 shows `?` for `–` and `°`
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     return run(arguments)
 
 

@@ -35,26 +35,36 @@ keys, colours and rule limits: gpumon config; what a rule means: gpumon explain 
 class _Parser(argparse.ArgumentParser):
     """argparse with errors of one line and a suggestion."""
 
+    given: Sequence[str] = ()
+    """The command line, where it is known."""
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}{self._nearest(message.rpartition(' ')[2])}")
+        unknown = message.removeprefix("unrecognized arguments: ").split()
+        option = next((word for word in unknown if word.startswith("-")), "")
+        raise UsageError(f"{message}{self._nearest(option) if unknown != message.split() else ''}")
 
     def _nearest(self, word: str) -> str:
         """The option that was probably meant, of this parser and of its verbs."""
         verbs = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
         parsers = [self, *(each for verb in verbs for each in verb.choices.values())]
         options = {option for each in parsers for option in each._option_string_actions}  # noqa: SLF001
-        close = difflib.get_close_matches(word, options, n=1) if word.startswith("-") else []
+        close = difflib.get_close_matches(word, options, n=1)
         return f"; did you mean {close[0]}?" if close else ""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
+            # `--intervall 2`: what follows an unknown option was taken for the verb.
+            at = self.given.index(str(value)) if value in self.given else 0
+            before = self.given[at - 1] if at else ""
+            if before.startswith("--") and not any(each.startswith(before) for each in self._option_string_actions):
+                self.error(f"unrecognized arguments: {before}")
             close = difflib.get_close_matches(str(value), [str(choice) for choice in action.choices], n=1)
             hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(map(str, action.choices))}"
             name = action.metavar or action.dest
             raise UsageError(f"{name}: {value!r} is not known; {hint}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _Parser:
     """The command line as declared; ``gpumon --help`` prints it."""
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     group = common.add_argument_group("common options")
@@ -98,7 +108,9 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code. Errors of use are one line on stderr."""
     try:
-        options = parser().parse_args(arguments)
+        command_line = parser()
+        command_line.given = arguments
+        options = command_line.parse_args(arguments)
         return _verb(options)(options)
     except GpumonError as error:
         sys.stderr.write(f"gpumon: {error}\n")
@@ -210,12 +222,13 @@ def _show(
 
 def _live(effective: Config, gpus: Sequence[str] | None) -> PacedSource:
     from gpumon.sources.host import HostReader
+    from gpumon.sources.kernel_log import KernelLog
     from gpumon.sources.live import LiveSource
     from gpumon.sources.nvml import NvmlReader
 
     reader = NvmlReader(effective.interval_s, gpus)
     reader.start()
-    return LiveSource(reader, HostReader(effective.interval_s), effective.interval_s)
+    return LiveSource(reader, HostReader(effective.interval_s), effective.interval_s, KernelLog())
 
 
 def _require_driver(gpus: Sequence[str] | None) -> None:
