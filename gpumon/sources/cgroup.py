@@ -36,6 +36,8 @@ class Limits(NamedTuple):
     cpu_throttled_pct: float | None = None
     memory_limit_bytes: int | None = None
     memory_charged_bytes: int | None = None
+    oom_kills: int | None = None
+    """Cumulative, in the group whose limit binds."""
 
 
 def parse_place(data: bytes | None) -> Place | None:
@@ -120,7 +122,13 @@ class _Group:
             self._find_cpu_level()
             self._find_memory_level()
         self._counted_at = now
-        self.limits = Limits(self._quota_cores, self._throttled_pct(), self._memory_limit_bytes, self._charged_bytes())
+        self.limits = Limits(
+            cpu_quota_cores=self._quota_cores,
+            cpu_throttled_pct=self._throttled_pct(),
+            memory_limit_bytes=self._memory_limit_bytes,
+            memory_charged_bytes=self._charged_bytes(),
+            oom_kills=self._oom_kills(),
+        )
         return self.limits
 
     def _unified_root(self) -> str:
@@ -173,6 +181,12 @@ class _Group:
         share = rate(throttled, before[1], periods - before[0])
         # A group that slept had no period to be throttled in.
         return 0.0 if periods == before[0] else None if share is None else min(100.0, 100 * share)
+
+    def _oom_kills(self) -> int | None:
+        if self._memory_level is None:
+            return None
+        name = "memory.events" if self._place.memory is None else "memory.oom_control"
+        return number_after(b"\n" + (read(f"{self._memory_level}/{name}") or b""), b"\noom_kill ")
 
     def _charged_bytes(self) -> int | None:
         """Memory that cannot be dropped: without the page cache, which would make every loader look full."""

@@ -49,6 +49,8 @@ class Following:
         self.watches: dict[int, Watch] = {}
         self.gone: dict[int, float] = {}
         """Who ended a moment ago, and when: the driver's list lags."""
+        self.ended: list[int] = []
+        """Holders that ended since somebody asked; he empties it."""
         self.changes = 0
         """Counts comings and goings, so that a reader sees that its last answer is out of date."""
 
@@ -61,6 +63,8 @@ class Following:
             self._holders = frozenset(holders)
             self._is_settled = False
             for pid, watch in self.watches.items():
+                if watch.is_holder and pid not in holders and not watch.is_alive():
+                    self.ended.append(pid)
                 watch.is_holder = pid in holders
         fresh = [pid for pid in holders if pid not in self.watches and self._take_up_holder(pid, now)]
         if self._tree.is_listed:
@@ -71,6 +75,8 @@ class Following:
     def lose(self, pid: int, now: float) -> None:
         """Let go of a process that ended."""
         self.gone[pid] = now
+        if self.watches[pid].is_holder:
+            self.ended.append(pid)
         self._drop(pid)
 
     def close(self) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from gpumon import text
-from gpumon.model import Host, Process
+from gpumon.model import Event, Host, Process
 from gpumon.sources import GpuUse
 from gpumon.sources.machine import MachineReader
 from gpumon.sources.pidview import PidView, holds_gpu, is_namespaced, view_pids
 from gpumon.sources.proc import identify, read_stat
 from gpumon.sources.processes import ProcessReader
-from gpumon.sources.procfs import Stat, number_after, read
+from gpumon.sources.procfs import Stat
 from gpumon.sources.records import boot_time_s, started_s
 
 _FEW_GPUS = 4
 _PERIOD_S = 2.0
 _SIGHT_AGAIN_S = 5.0
+_FALLS_OVER_S, _MARK_S = 300.0, 15.0
+_FALLS_BYTES = 256 << 20
 
 
 class HostReader:
@@ -35,6 +38,7 @@ class HostReader:
         self._proc = str(proc)
         self._machine = MachineReader(self._proc, str(sys))
         self._processes = ProcessReader(self._proc, str(sys), is_namespaced=is_namespaced(self._proc))
+        self._memory = _Memory()
         self._view: tuple[float, frozenset[int], PidView] | None = None
 
     def read(self, holders: Mapping[int, GpuUse], now: float) -> tuple[Host, tuple[Process, ...]]:
@@ -48,8 +52,11 @@ class HostReader:
         period_s = self.interval_s if len(gpus) <= _FEW_GPUS else max(self.interval_s, _PERIOD_S)
         processes = self._processes.read(holders, now, self.interval_s)
         view = self._view_pids(holders, now)
+        machine = self._machine.read(now, period_s)
+        self._processes.counts_shares = self._memory.falls(machine.memory_available_bytes, now)
         host = msgspec.structs.replace(
-            self._machine.read(now, period_s),
+            machine,
+            volumes=self._processes.volumes(),
             sees_host_pids=view.sees_host_pids,
             processes_hidden=view.words,
         )
@@ -66,11 +73,9 @@ class HostReader:
         """Take one state sample at once, for a caller with a clock of its own."""
         self._processes.sample_states()
 
-    def pss_of(self, pid: int) -> int | None:
-        """Return a process's proportional share of memory; walks all its pages, so only where one is looked at."""
-        data = read(f"{self._proc}/{pid}/smaps_rollup")
-        kibibytes = number_after(data, b"\nPss:") if data else None
-        return None if kibibytes is None else kibibytes * 1024
+    def drain_events(self) -> tuple[Event, ...]:
+        """Return which GPU processes ended, and where the kernel killed some for memory, since the last call."""
+        return self._processes.drain_events()
 
     def close(self) -> None:
         """Give back every descriptor and end the state sampler."""
@@ -83,6 +88,21 @@ class HostReader:
         if self._view is None or missing != self._view[1] or now - self._view[0] >= _SIGHT_AGAIN_S:
             self._view = (now, missing, view_pids(self._proc, holders, resolved))
         return self._view[2]
+
+
+class _Memory:
+    """Whether the memory that is available has been falling for some time."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque(maxlen=int(_FALLS_OVER_S / _MARK_S))
+
+    def falls(self, available_bytes: int | None, now: float) -> bool:
+        """Note the value, and tell whether it is clearly lower than a few minutes ago."""
+        if available_bytes is None:
+            return False
+        if not self._marks or now - self._marks[-1][0] >= _MARK_S:
+            self._marks.append((now, available_bytes))
+        return max(mark for _, mark in self._marks) - available_bytes >= _FALLS_BYTES
 
 
 def once_processes(holders: Mapping[int, GpuUse], proc: Path = Path("/proc")) -> tuple[Process, ...]:

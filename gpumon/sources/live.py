@@ -11,6 +11,8 @@ import msgspec
 
 from gpumon.model import Event, Gpu, Host, Process, Snapshot
 from gpumon.sources import GpuUse
+from gpumon.sources.happenings import Happenings
+from gpumon.sources.kernel_log import KernelLog
 from gpumon.sources.nvml import NvmlReader
 from gpumon.sources.reading import Reading
 from gpumon.text import clean
@@ -39,6 +41,10 @@ class HostSide(Protocol):
         """Look at these holders' threads more often than once a snapshot."""
         ...
 
+    def drain_events(self) -> tuple[Event, ...]:
+        """What happened to processes since the last call."""
+        ...
+
     def close(self) -> None:
         """Give everything back."""
         ...
@@ -53,11 +59,14 @@ class LiveSource:
 
     kind: Literal["live"] = "live"
 
-    def __init__(self, reader: NvmlReader, host_reader: HostSide, interval_s: float = 1.0) -> None:
-        """The reader is started by whoever made it, as early as possible; both belong to this source alone."""
+    def __init__(
+        self, reader: NvmlReader, host_reader: HostSide, interval_s: float = 1.0, log: KernelLog | None = None
+    ) -> None:
+        """The reader is started by whoever made it, as early as possible; all three belong to this source alone."""
         self.name = clean(os.uname().nodename)
         self._reader = reader
         self._host_reader = host_reader
+        self._happenings = Happenings(log)
         self._is_closed = False
         self._last: Reading | None = None
         self._clock = _Clock()
@@ -88,6 +97,7 @@ class LiveSource:
                 self._pause()
         finally:
             self._host_reader.close()
+            self._happenings.close()
 
     def close(self) -> None:
         """End at once, from any thread."""
@@ -132,13 +142,15 @@ class LiveSource:
             self._host_reader.watch_states(watched)
         host, processes = self._host_reader.read(reading.uses(), now)
         answered_at = reading.answered_at
+        gpus = aged(reading, now, since)
+        happened = self._happenings.join(self._reader.drain_events(), gpus, now)
         return Snapshot(
             time_s=self._clock.time_s,
             interval_s=interval_s,
-            gpus=aged(reading, now, since),
+            gpus=gpus,
             processes=processes,
             host=with_driver(host, reading, now - (self._began if answered_at is None else answered_at)),
-            events=(*self._reader.drain_events(), *events),
+            events=(*happened, *self._host_reader.drain_events(), *events),
         )
 
 

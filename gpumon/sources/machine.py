@@ -43,6 +43,7 @@ class _Slow(NamedTuple):
     shm: tuple[int, int] | None
     swapped_in_pages: int | None
     swap_in_bytes_per_s: float | None
+    oom_kills: int | None
 
 
 class MachineReader:
@@ -58,6 +59,7 @@ class MachineReader:
         self._static = Host(
             name=_host_name(proc),
             chassis=chassis_of(proc, sys),
+            boot_id=_boot_id(proc),
             cpu_count=_cpu_count(sys),
             socket_count=socket_count(sys),
         )
@@ -87,6 +89,7 @@ class MachineReader:
         host = Host(
             name=self._static.name,
             chassis=self._static.chassis,
+            boot_id=self._static.boot_id,
             cpu_count=self._static.cpu_count,
             socket_count=self._static.socket_count,
             cpu_pct=_busy_pct(counters, before),
@@ -95,6 +98,7 @@ class MachineReader:
             memory_available_bytes=_kibibytes(memory, b"MemAvailable:"),
             swap_used_bytes=None if swap_total is None or swap_free is None else swap_total - swap_free,
             swap_in_bytes_per_s=slow.swap_in_bytes_per_s,
+            oom_kills=slow.oom_kills,
             cpu_pressure_pct=slow.cpu_pressure_pct,
             io_pressure_pct=slow.io_pressure_pct,
             memory_pressure_pct=slow.memory_pressure_pct,
@@ -143,7 +147,8 @@ class MachineReader:
 
     def _read_slow(self, now: float, *, has_swap: bool) -> _Slow:
         before = self._slow
-        pages = number_after(b"\n" + self._content("vmstat"), b"\npswpin ") if has_swap else None
+        vmstat = b"\n" + self._content("vmstat")
+        pages = number_after(vmstat, b"\npswpin ") if has_swap else None
         pages_per_s = None if before is None else rate(pages, before.swapped_in_pages, now - before.at)
         swap_in = None if pages_per_s is None else pages_per_s * os.sysconf("SC_PAGE_SIZE")
         return _Slow(
@@ -155,6 +160,7 @@ class MachineReader:
             swapped_in_pages=pages,
             # Without swap nothing can come back from it: a measurement, not a gap.
             swap_in_bytes_per_s=swap_in if has_swap else 0.0,
+            oom_kills=number_after(vmstat, b"\noom_kill "),
         )
 
     def _pressure(self, resource: str) -> bytes | None:
@@ -179,6 +185,11 @@ def _real(path: str, names: Iterable[str]) -> frozenset[str]:
 def _host_name(proc: str) -> str | None:
     data = read(f"{proc}/sys/kernel/hostname")
     return text.clean(data.strip()) if data else None
+
+
+def _boot_id(proc: str) -> str | None:
+    data = read(f"{proc}/sys/kernel/random/boot_id", 64)
+    return text.clean(data.strip()) if data and data.strip() else None
 
 
 def _cpu_count(sys: str) -> int | None:

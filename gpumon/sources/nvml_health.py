@@ -39,9 +39,7 @@ class Health:
         facts.update({name: _flag(answers.get(field)) for field, name in _FLAGS.items()})
         for name, kind in _TOTALS.items():
             if facts[name] is None:
-                facts[name] = asker(
-                    f"ecc {name}", pynvml.nvmlDeviceGetTotalEccErrors, kind, pynvml.NVML_VOLATILE_ECC
-                )
+                facts[name] = asker(f"ecc {name}", pynvml.nvmlDeviceGetTotalEccErrors, kind, pynvml.NVML_VOLATILE_ECC)
         if facts["remap_failed"] is None:
             rows = asker("remapped rows", pynvml.nvmlDeviceGetRemappedRows)
             if rows is not None:

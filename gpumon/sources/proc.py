@@ -158,6 +158,8 @@ class Watch:
         self.write_bytes_per_s: float | None = None
         self.rchar_bytes_per_s: float | None = None
         self.io: Io | None = None
+        self.pss_bytes: int | None = None
+        self.private_bytes: int | None = None
 
         base = f"{proc}/{pid}"
         self._stat_file = ProcFile(f"{base}/stat")
@@ -169,6 +171,11 @@ class Watch:
         self._io_refused_at: float | None = None
         self._counted_at = now
         self._count(now)
+
+    def is_alive(self) -> bool:
+        """Tell whether the process still runs, without counting anything."""
+        stat = parse_stat(self._stat_file.read(keeps=self.keeps_stat))
+        return stat is not None and stat.started_ticks == self.stat.started_ticks
 
     def is_first_due(self) -> bool:
         """Tell whether it was read only once, so that no rate is known yet."""
@@ -274,6 +281,12 @@ class Watch:
         self._threads_at, self._threads_due_at = now, None
         self.threads = _thread_names(self._proc, self.pid)
         self.version += 1
+
+    def note_share(self, pss_bytes: int, private_bytes: int) -> None:
+        """Keep what was counted of its memory elsewhere."""
+        if (pss_bytes, private_bytes) != (self.pss_bytes, self.private_bytes):
+            self.pss_bytes, self.private_bytes = pss_bytes, private_bytes
+            self.version += 1
 
     def keep(self, *, stat: bool, counters: bool) -> None:
         """Say which descriptors may stay open between readings."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from gpumon.model import Process
+from gpumon.model import Event, Process, Volume
 from gpumon.sources import GpuUse, identity
+from gpumon.sources.aside import Aside
 from gpumon.sources.filesystems import DataFilesystems
 from gpumon.sources.following import Following
 from gpumon.sources.identity import Behaviour
@@ -35,6 +36,9 @@ class ProcessReader:
         self._filesystems = DataFilesystems(proc)
         self._states = StateSampler(proc)
         self._records = Records(proc, sys)
+        self._aside = Aside(proc)
+        self.counts_shares = False
+        """Count shares of memory, at a price for the processes: only while the machine's memory runs short."""
         self._state_holders: frozenset[int] = frozenset()
         self._roles_at: float | None = None
         self._last: tuple[int, Mapping[int, GpuUse], tuple[Process, ...]] | None = None
@@ -43,6 +47,7 @@ class ProcessReader:
         """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone."""
         following = self._following
         following.follow(holders.keys(), now)
+        self._look_aside(now)
         fresh = self._sample(holders, now, interval_s)
         following.prune()
         is_mapped = self._look_inside(holders, now)
@@ -54,6 +59,17 @@ class ProcessReader:
         processes = tuple(self._records.build(holders, following.watches, following.gone, now))
         self._last = (following.changes, dict(holders), processes)
         return processes
+
+    def drain_events(self) -> tuple[Event, ...]:
+        """Holders that ended, and kills in their control groups, since the last call."""
+        ended, self._following.ended = self._following.ended, []
+        # Only a parent learns the exit code.
+        exits = tuple(Event(kind="process-exit", pid=pid) for pid in dict.fromkeys(ended))
+        return (*exits, *self._records.drain_events())
+
+    def volumes(self) -> tuple[Volume, ...]:
+        """Where the processes write."""
+        return self._aside.volumes
 
     def resolved(self) -> frozenset[int]:
         """Return the holders that are processes here."""
@@ -70,6 +86,7 @@ class ProcessReader:
     def close(self) -> None:
         """Give back every descriptor and end the state sampler."""
         self._states.close()
+        self._aside.close()
         self._following.close()
 
     def _sample(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> list[Watch]:
@@ -91,6 +108,17 @@ class ProcessReader:
             elif watch.at == now:
                 fresh.append(watch)
         return fresh
+
+    def _look_aside(self, now: float) -> None:
+        """Take over what the slow thread found, and ask it anew."""
+        watches = self._following.watches
+        for pid, share in self._aside.shares.items():
+            watch = watches.get(pid)
+            if watch is not None:
+                watch.note_share(share.pss_bytes, share.private_bytes)
+        sharers = [pid for pid, one in watches.items() if one.is_holder or one.role == "dataloader-worker"]
+        writers = [pid for pid, watch in watches.items() if watch.is_holder and watch.identity.is_own]
+        self._aside.look(now, writers, sharers if self.counts_shares else ())
 
     def _look_inside(self, holders: Iterable[int], now: float) -> bool:
         """Read the maps of a holder or two that are due; tell if so."""

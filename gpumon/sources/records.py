@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from gpumon.model import Process
+from gpumon.model import Event, Process
 from gpumon.sources import GpuUse
-from gpumon.sources.cgroup import CgroupReader, Limits
+from gpumon.sources.cgroup import CgroupReader, Limits, Place
 from gpumon.sources.identity import Rank
 from gpumon.sources.proc import Watch
 from gpumon.sources.procfs import TICKS_PER_S, number_after, read, shm_bytes
@@ -50,6 +50,8 @@ class Records:
         self._cgroups = CgroupReader(sys)
         self._shm: dict[str, tuple[float, _Shm | None]] = {}
         self._built: dict[int, tuple[_Key, Process]] = {}
+        self._kills: dict[Place, int] = {}
+        self._events: list[Event] = []
 
     def build(
         self, holders: Mapping[int, GpuUse], watches: Mapping[int, Watch], gone: Collection[int], now: float
@@ -84,6 +86,7 @@ class Records:
         if built is not None and built[0] == key:
             return built[1]
         limits = self._cgroups.read(watch.identity.place, now)
+        self._note_kills(watch, limits)
         shm = self._shm_of(watch, now) if watch.is_holder else None
         process = self._new_record(watch, use, limits, shm=shm, rank=rank or Rank(), data=data)
         self._built[watch.pid] = (key, process)
@@ -113,6 +116,8 @@ class Records:
             cpu_quota_cores=limits.cpu_quota_cores,
             cpus_allowed=known.cpus_allowed,
             memory_rss_bytes=stat.rss_bytes,
+            memory_pss_bytes=watch.pss_bytes,
+            memory_private_bytes=watch.private_bytes,
             memory_limit_bytes=limits.memory_limit_bytes,
             memory_charged_bytes=limits.memory_charged_bytes,
             shm_total_bytes=shm[0] if shm else None,
@@ -132,6 +137,20 @@ class Records:
             environment=known.environment,
             data_filesystem=data,
         )
+
+    def drain_events(self) -> tuple[Event, ...]:
+        """Processes that the kernel killed in the control groups of jobs, since the last call."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    def _note_kills(self, watch: Watch, limits: Limits) -> None:
+        place, kills = watch.identity.place, limits.oom_kills
+        if place is None or kills is None:
+            return
+        before, self._kills[place] = self._kills.get(place, kills), kills
+        if kills > before:
+            values = {"count": float(kills - before), "beside_pid": float(watch.pid)}
+            self._events.append(Event(kind="oom-kill", text="killed by the job's memory limit", values=values))
 
     def _shm_of(self, watch: Watch, now: float) -> _Shm | None:
         """Read the /dev/shm of a mount namespace once for all the processes in it."""

@@ -40,6 +40,9 @@ class StillHost:
     def watch_states(self, holders: Iterable[int]) -> None:
         self.watched = set(holders)
 
+    def drain_events(self) -> tuple[model.Event, ...]:
+        return ()
+
     def close(self) -> None:
         self.is_closed = True
 

@@ -10,6 +10,7 @@ import pytest
 from proctree import BOOT_S, GIB, FakeProc, reader_of, use
 
 from gpumon.model import Host, Process
+from gpumon.sources.machine import MachineReader
 
 
 def machine(tmp_path: Path) -> FakeProc:
@@ -143,3 +144,15 @@ def test_this_machine() -> None:
     assert host.memory_available_bytes is not None
     assert 0 < host.memory_available_bytes <= host.memory_total_bytes
     assert host.cpu_count == os.cpu_count()
+
+
+def test_boot_and_kills(tmp_path: Path) -> None:
+    """The boot's id and the number of processes that the kernel killed for memory are read; without them None."""
+    fake = FakeProc(tmp_path)
+    machine = MachineReader(str(fake.proc), str(fake.sys))
+    host = machine.read(0.0, 1.0)
+    assert (host.boot_id, host.oom_kills) == (None, None)
+    fake.write("sys/kernel/random/boot_id", "7f1b6c2e-0001\n")
+    fake.write("vmstat", "nr_free_pages 1\noom_kill 3\n")
+    host = MachineReader(str(fake.proc), str(fake.sys)).read(0.0, 1.0)
+    assert (host.boot_id, host.oom_kills) == ("7f1b6c2e-0001", 3)

@@ -206,7 +206,53 @@ def test_garbage_raises_nothing(tmp_path: Path, garbage: bytes) -> None:
         for now in range(3):
             _, processes = reader.read({7: use()}, float(now))
         assert [process.pid for process in processes] == [7]
-        assert reader.pss_of(7) is None
         fake.write("7/stat", garbage)
         fake.write("stat", garbage)
         reader.read({7: use()}, 9.0)
+
+
+def test_ended_holders_are_told_once(tmp_path: Path) -> None:
+    """A GPU process that is gone is told whether its /proc entry or the driver's list loses it first; no helper is."""
+    fake = FakeProc(tmp_path)
+    fake.add(7, children=[9])
+    fake.add(8)
+    fake.add(9, ppid=7)
+    with reader_of(fake.proc, fake.sys) as reader:
+        reader.read({7: use(), 8: use()}, 0.0)
+        assert not reader.drain_events()
+        (fake.proc / "9/stat").write_bytes(b"")
+        (fake.proc / "8/stat").write_bytes(b"")
+        reader.read({7: use()}, 1.0)
+        assert [(event.kind, event.pid, event.exit_code) for event in reader.drain_events()] == [
+            ("process-exit", 8, None)
+        ]
+        (fake.proc / "7/stat").write_bytes(b"")
+        reader.read({7: use()}, 3.0)
+        assert [event.pid for event in reader.drain_events()] == [7]
+        assert not reader.drain_events()
+
+
+def test_holder_that_lets_go_of_its_gpu_has_not_ended(tmp_path: Path) -> None:
+    """A process that leaves the driver's list and lives on is no process that ended."""
+    fake = FakeProc(tmp_path)
+    fake.add(7)
+    with reader_of(fake.proc, fake.sys) as reader:
+        reader.read({7: use()}, 0.0)
+        reader.read({}, 1.0)
+        assert not reader.drain_events()
+
+
+def test_kills_in_the_control_group_are_told(tmp_path: Path) -> None:
+    """The kills that the group counted before are history; one more is an event that names a process of the job."""
+    fake = FakeProc(tmp_path)
+    fake.add(7, cgroup="0::/job\n")
+    fake.write("../sys/fs/cgroup/job/memory.max", "1000000\n")
+    events = "low 0\nhigh 0\nmax 9\noom 1\noom_kill {}\noom_group_kill 0\n"
+    fake.write("../sys/fs/cgroup/job/memory.events", events.format(2))
+    with reader_of(fake.proc, fake.sys) as reader:
+        reader.read({7: use()}, 0.0)
+        assert not reader.drain_events()
+        fake.write("../sys/fs/cgroup/job/memory.events", events.format(3))
+        reader.read({7: use()}, 10.0)
+        (event,) = reader.drain_events()
+    assert (event.kind, event.values) == ("oom-kill", {"count": 1.0, "beside_pid": 7.0})
