@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon.model import Gpu, Host, Job, Process, Rank, Snapshot
 from gpumon.signals import (
     busy_pct,
+    is_in_step,
     is_throttled,
     stale_after_s,
     temperature_limit_c,
@@ -117,7 +118,7 @@ class BudgetFold:
             peer = busy - throttled if uuid in waiting else 0.0
             budget[uuid] = _shares(busy - throttled - peer, data, throttled, peer)
         for job in jobs:
-            if _is_in_step(job, processes):
+            if is_in_step(job, processes):
                 self._share_waiting(job, budget)
         return budget
 
@@ -176,14 +177,6 @@ def sibling_clock_mhz(gpu: Gpu, job: Job | None, gpus: Mapping[str, Gpu]) -> flo
         if other.sm_clock_mhz is not None and other.name == gpu.name and not is_throttled(other)
     )
     return clocks[len(clocks) // 2] if clocks else None
-
-
-def _is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:
-    """Its GPUs wait for each other at every step: ranks of one world, or one process driving all of them."""
-    if len(job.gpu_uuids) < 2 or job.kind == "serving":
-        return False
-    trainers = [processes[pid] for pid in job.trainers if pid in processes]
-    return len(trainers) == 1 or all((trainer.world_size or 1) > 1 for trainer in trainers)
 
 
 def _shares(useful: float | None, data: float | None, throttled: float | None, peer: float | None) -> Shares:

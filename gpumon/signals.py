@@ -99,6 +99,14 @@ def trainer_of(job: Job, uuid: str, processes: Mapping[int, Process]) -> Process
     return next((owner for owner in owners if uuid in owner.gpu_memory_bytes), None)
 
 
+def is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:
+    """Its GPUs wait for each other at every step: ranks of one world, or one process driving all of them."""
+    if len(job.gpu_uuids) < 2 or job.kind == "serving":
+        return False
+    trainers = [processes[pid] for pid in job.trainers if pid in processes]
+    return len(trainers) == 1 or all((trainer.world_size or 1) > 1 for trainer in trainers)
+
+
 def mean_of(values: Iterable[float | None]) -> float | None:
     """Mean of what is known."""
     known = [value for value in values if value is not None]

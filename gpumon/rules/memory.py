@@ -1,0 +1,166 @@
+"""Knows what the rules about GPU memory share: how full it is, who holds it, and how fast what a job keeps grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from gpumon.model import Gpu, Job, Process, Rank, Subject
+from gpumon.rules import scope
+from gpumon.signals import leaves, trainer_of
+from gpumon.window import Window
+
+GIB = 1024.0**3
+MIB = 1024.0**2
+
+BLOCKS = 8
+MARGIN_BYTES = GIB
+"""Left for what is allocated outside the framework's pool: workspaces, communication buffers."""
+_RAW_S = 1100.0
+_WARM_UP_STEPS = 100
+_STEPS = (400, 800, 1600, 3200, 6400)
+_SHARE_OF_MEAN = 0.3
+_POOLS = ("jax", "tensorflow")
+
+
+class Holding(NamedTuple):
+    """A GPU that a job trains on, with the process that does it and what its probe says."""
+
+    gpu: Gpu
+    job: Job
+    trainer: Process
+    rank: Rank | None
+
+
+class Growth(NamedTuple):
+    """How what a process keeps from step to step grows."""
+
+    bytes: float
+    """Over the stretch looked at."""
+    steps: int
+    seconds: float
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Mean growth per step."""
+        return self.bytes / max(1, self.steps)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Mean growth per second."""
+        return self.bytes / self.seconds
+
+
+def holdings(window: Window) -> Iterator[Holding]:
+    """Every GPU with memory of its own that a job works on; servers hold what they hold on purpose."""
+    processes = {process.pid: process for process in window.last.processes}
+    for gpu in leaves(window.last.gpus):
+        job = window.job_of(gpu.uuid)
+        if gpu.is_lost or gpu.memory_is_shared or job is None or job.kind == "serving":
+            continue
+        trainer = trainer_of(job, gpu.uuid, processes)
+        if trainer is not None:
+            yield Holding(gpu, job, trainer, window.rank_of(trainer.pid))
+
+
+def used_pct(gpu: Gpu) -> float | None:
+    """How full its memory is."""
+    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
+        return None
+    return 100.0 * gpu.memory_used_bytes / gpu.memory_total_bytes
+
+
+def is_pool(trainer: Process) -> bool:
+    """Its framework takes most of the memory at the start and gives it out by itself."""
+    named = (trainer.framework or "").lower()
+    libraries = " ".join(trainer.libraries or ()).lower()
+    return any(pool in named or f"lib{pool}" in libraries for pool in _POOLS)
+
+
+def room_bytes(gpu: Gpu, rank: Rank) -> float | None:
+    """How much more the process could allocate: what is free, and what its pool keeps beyond its peak."""
+    if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
+        return None
+    cached = (rank.reserved_bytes or 0) - (rank.allocated_peak_bytes or rank.allocated_bytes or 0)
+    return max(0.0, gpu.memory_total_bytes - gpu.memory_used_bytes + max(0, cached) - MARGIN_BYTES)
+
+
+def growth_of(window: Window, rank: Rank) -> Growth | None:
+    """Steady growth of the floor, the least that is allocated between two steps; None where it is not steady.
+
+    A stretch of 400 to 6400 steps is cut into eight; each part must lie above the one before by a share of the mean
+    rise. A cache that fills, a staircase and a pool that empties again have flat parts or give back.
+    """
+    pace = window.mean(rank, "step_s", 60.0)
+    if not pace or rank.step is None or rank.allocated_min_bytes is None:
+        return None
+    for steps in _STEPS:
+        seconds = steps * pace
+        if rank.step < steps + _WARM_UP_STEPS or seconds > window.span_s + window.interval_s:
+            return None
+        blocks = _blocks(window, rank, seconds)
+        if blocks is not None and (found := _steady(blocks, seconds, steps)) is not None:
+            return found
+    return None
+
+
+def _steady(blocks: Sequence[float], seconds: float, steps: int) -> Growth | None:
+    rises = [later - earlier for earlier, later in pairwise(blocks)]
+    total = sum(rises)
+    if total <= 0 or min(rises) < _SHARE_OF_MEAN * total / len(rises):
+        return None
+    # Eight means lie seven eighths of the stretch apart.
+    grown = total * len(blocks) / len(rises)
+    return Growth(grown, steps, seconds)
+
+
+def _blocks(window: Window, rank: Rank, seconds: float) -> list[float] | None:
+    """Median of each of the eight parts, oldest first; None where a part is unknown."""
+    field = "allocated_min_bytes"
+    width_s = seconds / BLOCKS
+    if seconds > _RAW_S * window.interval_s:
+        means = window.bins(rank, field, end_s=window.last.time_s, width_s=width_s, count=BLOCKS)
+        known = [value for value in means if value is not None]
+        return known if len(known) == BLOCKS else None
+    parts: list[list[float]] = [[] for _ in range(BLOCKS)]
+    for age, value in zip(window.ages(seconds), window.series(rank, field, seconds), strict=True):
+        if value is not None:
+            parts[BLOCKS - 1 - min(BLOCKS - 1, int(age / width_s))].append(value)
+    return [median(part) for part in parts] if all(parts) else None
+
+
+def increase(window: Window, rank: Rank, field: str, seconds: float) -> float | None:
+    """How much a count rose; a count that fell began anew. None where it is not reported."""
+    known = [value for value in window.series(rank, field, seconds) if value is not None]
+    if len(known) < 2:
+        return None
+    return sum(max(0.0, later - earlier) for earlier, later in pairwise(known))
+
+
+def subject_of(found: Sequence[Holding]) -> Subject:
+    """One GPU with its process, or the job where several of its GPUs are concerned."""
+    first = found[0]
+    if len(found) == 1:
+        return Subject(kind="gpu", gpu=first.gpu.index, uuid=first.gpu.uuid, pid=first.trainer.pid, job=first.job.id)
+    return Subject(kind="job", job=first.job.id)
+
+
+def who(found: Sequence[Holding], window: Window) -> str:
+    """``GPU 0``, ``GPUs 0–3``, ``3 GPUs``."""
+    return scope.names([one.gpu for one in found], window.last.gpus)
+
+
+def grouped(found: Sequence[Holding]) -> list[list[Holding]]:
+    """By job where most of its GPUs are concerned, else one by one."""
+    groups: dict[str, list[Holding]] = {}
+    for one in found:
+        groups.setdefault(one.job.id, []).append(one)
+    result: list[list[Holding]] = []
+    for group in groups.values():
+        if len(group) > 1 and 2 * len(group) > len(group[0].job.gpu_uuids):
+            result.append(group)
+        else:
+            result += [[one] for one in group]
+    return result
