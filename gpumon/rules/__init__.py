@@ -6,7 +6,9 @@ from gpumon.rules.data_starved import data_starved
 from gpumon.rules.driver_stuck import driver_stuck
 from gpumon.rules.gpu_lost import gpu_lost
 from gpumon.rules.hw_thermal import hw_thermal
+from gpumon.rules.memory_hot import memory_hot
+from gpumon.rules.power_brake import power_brake
 from gpumon.rules.rule import Rule
 from gpumon.rules.sw_thermal import sw_thermal
 
-RULES: tuple[Rule, ...] = (gpu_lost, driver_stuck, hw_thermal, sw_thermal, data_starved)
+RULES: tuple[Rule, ...] = (gpu_lost, driver_stuck, hw_thermal, power_brake, sw_thermal, memory_hot, data_starved)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
-from gpumon.model import Abstention, Evidence, Finding, Gpu
+from gpumon.model import Abstention, Evidence, Finding
 from gpumon.rules import thermal
+from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -46,31 +45,18 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
         A single short slowdown while the performance state changes is ignored. Platform software on laptops can
         trigger the same line on purpose.
     """
-    for gpu in window.last.gpus:
-        if gpu.is_lost or gpu.mig_parent_uuid is not None:
-            continue
+    for gpu in boards(window):
         if limiter_pct(gpu, "hw_thermal") is None:
-            because = "neither counters nor names of the clock's limiters are reported"
-            yield Abstention(rule="hw-thermal", because=because, subject=thermal.subject_of(gpu))
+            yield Abstention(rule="hw-thermal", because=UNKNOWN, subject=thermal.subject_of(gpu))
             continue
-        slowed_s = _slowed_s(window, gpu, limits.window_s)
+        slowed_s = held_s(window, gpu, "hw_thermal", limits.window_s)
         if slowed_s == 0.0:
             continue
         strength = slowed_s / limits.slowed_s
-        if "hw_thermal" not in (gpu.throttled_pct or {}) and not _twice(window.series(gpu, _SERIES, limits.window_s)):
+        if not is_counted(gpu, "hw_thermal") and not is_repeated(window, gpu, "hw_thermal", limits.window_s):
             strength = min(strength, 0.9)
         if strength >= 0.8:
             yield _finding(window, thermal.heat_of(window, gpu), slowed_s, strength, limits)
-
-
-def _slowed_s(window: Window, gpu: Gpu, seconds: float) -> float:
-    pairs = zip(window.series(gpu, _SERIES, seconds), window.covered(seconds), strict=True)
-    return sum(cover * value / 100.0 for value, cover in pairs if value)
-
-
-def _twice(values: list[float | None]) -> bool:
-    """Set in two readings in a row: once may be a change of the performance state."""
-    return any(one and two for one, two in pairwise(values))
 
 
 def _finding(window: Window, heat: thermal.Heat, slowed_s: float, strength: float, limits: Limits) -> Finding:
@@ -81,7 +67,7 @@ def _finding(window: Window, heat: thermal.Heat, slowed_s: float, strength: floa
     return Finding(
         rule="hw-thermal",
         severity="critical",
-        confidence="certain" if "hw_thermal" in (gpu.throttled_pct or {}) else "likely",
+        confidence="certain" if is_counted(gpu, "hw_thermal") else "likely",
         subject=thermal.subject_of(gpu),
         summary=f"GPU {gpu.index} is slowed by its hardware against heat",
         strength=strength,

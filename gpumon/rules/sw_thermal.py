@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding, Gpu, Severity
 from gpumon.rules import thermal
+from gpumon.rules.limiters import UNKNOWN, boards, is_counted
 from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -57,17 +58,14 @@ def sw_thermal(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         A high temperature alone is no fault and never alerts: cards are built for 83 °C or more than 90 °C. Laptops
         run at their limit by design, so there it is information only. Losses below 3 % are within a day's swing of
-        the room.
+        the room. Where the memory is at its limit and the core is not, ``memory-hot`` speaks instead.
     """
-    for gpu in window.last.gpus:
-        if gpu.is_lost or gpu.mig_parent_uuid is not None:
-            continue
+    for gpu in boards(window):
         if limiter_pct(gpu, "sw_thermal") is None:
-            because = "neither counters nor names of the clock's limiters are reported"
-            yield Abstention(rule="sw-thermal", because=because, subject=thermal.subject_of(gpu))
+            yield Abstention(rule="sw-thermal", because=UNKNOWN, subject=thermal.subject_of(gpu))
             continue
         duty = window.mean(gpu, _SERIES, limits.window_s)
-        if duty is None or duty < 0.8 * limits.duty_pct:
+        if duty is None or duty < 0.8 * limits.duty_pct or thermal.is_memory_the_limit(window, gpu):
             continue
         heat = thermal.heat_of(window, gpu)
         strength = _strength(window, gpu, heat, duty, limits)
@@ -76,8 +74,7 @@ def sw_thermal(window: Window, limits: Limits) -> Conclusions:
 
 
 def _strength(window: Window, gpu: Gpu, heat: thermal.Heat, duty: float, limits: Limits) -> float:
-    is_counted = "sw_thermal" in (gpu.throttled_pct or {})
-    strength = duty / (limits.duty_pct if is_counted else limits.readings_pct)
+    strength = duty / (limits.duty_pct if is_counted(gpu, "sw_thermal") else limits.readings_pct)
     if heat.lost is None:
         # No cool clock to compare with (it was hot when we came): only a limiter that is mostly active counts.
         strength = duty / limits.critical_duty_pct
@@ -100,7 +97,7 @@ def _finding(window: Window, heat: thermal.Heat, duty: float, strength: float, l
     return Finding(
         rule="sw-thermal",
         severity="info" if is_laptop else _severity(window, heat, limits),
-        confidence="certain" if "sw_thermal" in (gpu.throttled_pct or {}) else "likely",
+        confidence="certain" if is_counted(gpu, "sw_thermal") else "likely",
         subject=thermal.subject_of(gpu),
         summary=f"GPU {gpu.index} {'is hot, as laptops are' if is_laptop else 'throttles at its temperature limit'}",
         strength=strength,

@@ -1,7 +1,8 @@
-"""Knows what both thermal rules need: the clock against the cool one, the siblings, and a power limit that fits."""
+"""Knows what rules about heat need: the clock against the cool one, the siblings, and a power limit that fits."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from gpumon.model import Cost, Evidence, Gpu, Subject
@@ -10,6 +11,9 @@ from gpumon.signals import is_throttled, temperature_limit_c
 from gpumon.window import Window
 
 _NOW_S = 30.0
+_HBM = re.compile(r"HBM|[PVAH]100|[HB]200|A30\b|GH200|GB[23]00|A800|H800|H20\b")
+_HBM_LIMIT_C, _GDDR_LIMIT_C = 95.0, 104.0
+"""Where the driver does not report the memory's own limit."""
 
 
 class Heat(NamedTuple):
@@ -67,6 +71,26 @@ def siblings_of(window: Window, gpu: Gpu) -> tuple[Gpu, ...]:
         if other.uuid != gpu.uuid and other.name == gpu.name and not other.is_lost and other.mig_parent_uuid is None
     ]
     return tuple([other for other in others if job is not None and other.uuid in job.gpu_uuids] or others)
+
+
+def memory_limit_c(gpu: Gpu) -> tuple[float, str]:
+    """The temperature that the memory must stay below, and whose word that is."""
+    if gpu.memory_temperature_max_c is not None:
+        return gpu.memory_temperature_max_c, f"limit {gpu.memory_temperature_max_c:.0f}"
+    limit_c = _HBM_LIMIT_C if _HBM.search(gpu.name or "") else _GDDR_LIMIT_C
+    return limit_c, f"usual limit {limit_c:.0f}"
+
+
+def is_core_cool(window: Window, gpu: Gpu) -> bool:
+    """The core stays clearly below its own limit."""
+    core, limit = window.mean(gpu, "temperature_c", _NOW_S), temperature_limit_c(gpu)
+    return core is not None and limit is not None and core <= limit - 5.0
+
+
+def is_memory_the_limit(window: Window, gpu: Gpu) -> bool:
+    """The memory is at its temperature limit and the core is not, so the memory holds the clock."""
+    memory = window.mean(gpu, "memory_temperature_c", _NOW_S)
+    return memory is not None and memory >= memory_limit_c(gpu)[0] - 3.0 and is_core_cool(window, gpu)
 
 
 def subject_of(gpu: Gpu) -> Subject:
@@ -143,17 +167,17 @@ def evidence(window: Window, heat: Heat, began_s: float | None) -> tuple[Evidenc
     found = [
         Evidence(
             name="SM clock",
-            value=_whole(heat.clock_mhz),
+            value=whole(heat.clock_mhz),
             unit="MHz",
-            was=_whole(heat.cool_mhz),
+            was=whole(heat.cool_mhz),
             judged_by=heat.cool_by or None,
             field="sm_clock_mhz",
         ),
         Evidence(
             name="temperature",
-            value=_whole(heat.temperature_c),
+            value=whole(heat.temperature_c),
             unit="°C",
-            was=_whole(before(window, gpu, "temperature_c", began_s)),
+            was=whole(before(window, gpu, "temperature_c", began_s)),
             judged_by=None if limit is None else f"limit {limit:.0f}",
             field="temperature_c",
         ),
@@ -162,6 +186,9 @@ def evidence(window: Window, heat: Heat, began_s: float | None) -> tuple[Evidenc
         was = spread([before(window, other, "temperature_c", began_s) for other in siblings_of(window, gpu)])
         judged_by = "same job, model" if window.job_of(gpu.uuid) else "same model"
         found.append(Evidence(name="siblings", value=spread(heat.siblings_c), unit="°C", was=was, judged_by=judged_by))
+    if gpu.fan_pct is not None:
+        fan = whole(window.mean(gpu, "fan_pct", _NOW_S))
+        found.append(Evidence(name="fan", value=fan, unit="%", judged_by="as asked for", field="fan_pct"))
     return tuple(found)
 
 
@@ -170,5 +197,6 @@ def before(window: Window, gpu: Gpu, field: str, began_s: float | None) -> float
     return None if began_s is None else window.mean(gpu, field, 60.0, ago_s=began_s)
 
 
-def _whole(value: float | None) -> float | None:
+def whole(value: float | None) -> float | None:
+    """Rounded, for evidence."""
     return None if value is None else float(round(value))
