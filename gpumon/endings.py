@@ -135,7 +135,7 @@ class EndingFold:
                 self._endings[number] = msgspec.structs.replace(ending, is_restarted=True)
 
     def _conclude(self, life: _Life, snapshot: Snapshot) -> None:
-        gone = {pid: trainer for pid, trainer in life.trainers.items() if trainer.is_gone()}
+        gone = {pid: trainer for pid, trainer in life.trainers.items() if trainer.missed_at is not None}
         if not gone:
             life.ending = None
             return
@@ -146,7 +146,7 @@ class EndingFold:
         lived_s = last_s - life.first_s
         if job.started_s is not None:
             lived_s = max(lived_s, snapshot.time_s - ago_s - job.started_s)
-        if life.is_over():
+        if len(gone) == len(life.trainers):
             self._runs = [
                 (began, program, key, lived_s if key == job.id else lived) for began, program, key, lived in self._runs
             ]
@@ -156,6 +156,7 @@ class EndingFold:
             ended_s=snapshot.time_s - ago_s,
             elapsed_s=last_s,
             lived_s=lived_s,
+            is_confirmed=all(trainer.is_gone() for trainer in gone.values()),
             remaining=tuple(pid for pid in life.trainers if pid not in gone),
             exits={pid: last_s - at for pid, at in sorted(moments.items(), key=lambda item: item[1])},
             ranks={pid: one.rank for pid, one in life.trainers.items() if one.rank is not None},
@@ -166,7 +167,7 @@ class EndingFold:
             attempt=max(1, len(mine)),
             short_attempts=sum(run[3] < SHORT_S for run in mine),
         )
-        if ending.remaining:
+        if not life.is_over():
             life.ending = ending
         else:
             self._endings.append(ending)

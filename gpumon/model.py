@@ -459,6 +459,8 @@ class Ending(Value, frozen=True, kw_only=True):
     """The same moment in seconds since the first sample."""
     lived_s: float
     """From its processes' start, else from when it was first seen."""
+    is_confirmed: bool = True
+    """False in the first seconds, when a list of processes may merely have failed."""
     remaining: tuple[int, ...] = ()
     """Trainers that still run; empty where the job is over."""
     exits: dict[int, float] = {}

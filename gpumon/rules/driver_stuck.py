@@ -13,6 +13,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     silent_s: float = 10.0
     """Seconds without any answer that raise it."""
+    silent_unloaded_s: float = 30.0
+    """The same where persistence mode is off: healthy answers can take many seconds there."""
 
 
 @rule("driver-stuck", limits=Limits, every_s=0.0)
@@ -20,7 +22,8 @@ def driver_stuck(window: Window, limits: Limits) -> Conclusions:
     """The driver does not answer: numbers are old, and programs that ask it hang as well.
 
     What it sees:
-        A call into the driver has been waiting for more than 10 s, or the driver went away while gpumon was running.
+        A call into the driver has been waiting for more than 10 s (30 s with persistence mode off), or the driver went
+        away while gpumon was running. Where it answers for other GPUs, only the silent one is named.
 
     Why it matters:
         Old numbers must not be read as new ones. A sick GPU often shows itself like this first. It does not prove that
@@ -34,26 +37,31 @@ def driver_stuck(window: Window, limits: Limits) -> Conclusions:
         With persistence mode off the first answer after a pause can take many seconds. A container loses the driver
         after ``systemctl daemon-reload`` on its host; gpumon connects again by itself.
     """
-    host = window.last.host
-    if host.driver_age_s is None or host.driver_age_s < 0.8 * limits.silent_s:
+    host, gpus = window.last.host, window.last.gpus
+    is_unloaded = any(gpu.persistence is False for gpu in gpus)
+    limit_s = limits.silent_unloaded_s if is_unloaded else limits.silent_s
+    if host.driver_age_s is not None and host.driver_age_s >= 0.8 * limit_s:
+        subject = Subject(kind="host")
+        yield _finding(subject, "the driver does not answer", host.driver_age_s, limit_s, host.driver_error)
         return
-    yield Finding(
+    for gpu in gpus:
+        if gpu.age_s is not None and gpu.age_s >= 0.8 * limit_s and not gpu.is_lost and gpu.mig_parent_uuid is None:
+            subject = Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid)
+            yield _finding(subject, f"the driver does not answer for GPU {gpu.index}", gpu.age_s, limit_s, None)
+
+
+def _finding(subject: Subject, summary: str, age_s: float, limit_s: float, cause: str | None) -> Finding:
+    return Finding(
         rule="driver-stuck",
         severity="critical",
         confidence="certain",
-        subject=Subject(kind="host"),
-        summary="the driver does not answer",
-        strength=host.driver_age_s / limits.silent_s,
-        cause_text=host.driver_error,
+        subject=subject,
+        summary=summary,
+        strength=age_s / limit_s,
+        cause_text=cause,
         fix_text="wait; then dmesg | grep -i nvrm",
-        evidence=(
-            Evidence(
-                name="last answer",
-                value=float(round(host.driver_age_s)),
-                unit="s ago",
-                judged_by=f"≥ {limits.silent_s:g} s",
-            ),
-        ),
+        evidence=(Evidence(name="last answer", value=float(round(age_s)), unit="s ago", judged_by=f"≥ {limit_s:g} s"),),
         fixes=("wait: it may answer again", "dmesg | grep -i nvrm", "with Xid lines there: save, then reboot the node"),
-        onset_s=host.driver_age_s,
+        command="dmesg | grep -i nvrm",
+        onset_s=age_s,
     )

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
-from gpumon.model import Cost, Event, Evidence, Finding, Gpu, Subject
+from gpumon.model import Cost, Evidence, Finding, Gpu, Subject
+from gpumon.rules.incidents import xid_of
 from gpumon.rules.rule import Conclusions, Limits, rule
+from gpumon.rules.xids import known
 from gpumon.window import Window
 
-_WORDS = {
-    48: "double-bit memory error",
-    61: "firmware halted",
-    62: "firmware halted",
-    74: "NVLink error",
-    79: "fell off the bus",
-    94: "contained memory error",
-    95: "uncontained memory error",
-    119: "firmware does not answer",
-    120: "firmware error",
-    154: "needs a recovery action",
-}
 _LOOK_BACK_S = 3600.0
 
 
@@ -51,8 +39,9 @@ def gpu_lost(window: Window, _limits: Limits) -> Conclusions:
 def _finding(window: Window, gpu: Gpu) -> Finding:
     told = [event for event in window.events(_LOOK_BACK_S) if event.gpu_uuid == gpu.uuid]
     numbers = [number for number in map(xid_of, told) if number is not None]
-    number = next((number for number in reversed(numbers) if number in _WORDS), numbers[-1] if numbers else None)
-    reason = [_WORDS[number]] if number in _WORDS else []
+    telling = (number for number in reversed(numbers) if known(number).severity == "critical")
+    number = next(telling, numbers[-1] if numbers else None)
+    reason = [] if number is None or known(number).severity != "critical" else [known(number).meaning]
     if number is not None:
         reason.append(f"Xid {number}")
     job = window.job_of(gpu.uuid)
@@ -75,16 +64,9 @@ def _finding(window: Window, gpu: Gpu) -> Finding:
             "reboot the node",
             "if it comes back: check power cables, riser and heat, then return the card",
         ),
+        command="dmesg | grep -i nvrm",
         onset_s=_lost_ago_s(window, gpu),
     )
-
-
-def xid_of(event: Event) -> int | None:
-    """The Xid of an event, from its field or from the kernel's line."""
-    if event.xid is not None:
-        return event.xid
-    found = re.search(r"Xid \([^)]*\): (\d+)", event.text or "")
-    return int(found[1]) if found else None
 
 
 def _lost_ago_s(window: Window, gpu: Gpu) -> float:

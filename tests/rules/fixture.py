@@ -3,18 +3,20 @@
 ``utilization_pct = "95x30 _x5 12x90"`` is thirty samples of 95, five without a value, ninety of 12; after its end a
 series keeps its last value. ``10..20x11`` rises by one per sample. Anything else is the same in every sample.
 ``"throttled_pct.sw_thermal"`` sets one key of a dictionary. ``rank.PID`` is what a probe in that process reports;
-its ``step`` goes on by ``1 / step_s`` a second unless it is given.
+its ``step`` goes on by ``1 / step_s`` a second unless it is given. ``from_s`` and ``until_s`` say when a process is
+there. ``event`` is a list of tables: ``at`` seconds, or ``ago_s`` before the first sample, ``gpu`` by index, and the
+fields of an Event; ``times`` repeats it a second apart. ``volume."/data"`` is a filesystem of the host.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpumon.model import Rank, Snapshot
+from gpumon.model import Event, Rank, Snapshot, Volume
 from tests import builders
 
 if sys.version_info >= (3, 11):
@@ -58,8 +60,11 @@ def snapshots(case: dict[str, Any]) -> Iterator[Snapshot]:
         processes = [
             builders.process(int(pid), **_fields(fields, number))
             for pid, fields in case.get("process", {"4242": {}}).items()
+            if _is_there(fields, at)
         ]
         for pid, fields in case.get("workers", {}).items():
+            if not _is_there(fields, at):
+                continue
             values = _fields(fields, number)
             count = values.pop("count")
             first = int(pid) * 100
@@ -69,9 +74,30 @@ def snapshots(case: dict[str, Any]) -> Iterator[Snapshot]:
             [builders.gpu(int(index), **_fields(fields, number)) for index, fields in gpus.items()],
             processes,
             interval_s=interval if number else None,
-            host_=builders.host(**_fields(case.get("host", {}), number)),
+            events=_events(case.get("event", ()), at, interval),
+            host_=builders.host(**_fields(case.get("host", {}), number), volumes=_volumes(case, number)),
             ranks=[_rank(int(pid), _fields(fields, number), at) for pid, fields in case.get("rank", {}).items()],
         )
+
+
+def _is_there(fields: dict[str, Any], at_s: float) -> bool:
+    return bool(fields.get("from_s", 0.0) <= at_s < fields.get("until_s", float("inf")))
+
+
+def _volumes(case: dict[str, Any], number: int) -> tuple[Volume, ...]:
+    return tuple(Volume(path=path, **_fields(fields, number)) for path, fields in case.get("volume", {}).items())
+
+
+def _events(tables: Iterable[dict[str, Any]], at_s: float, interval_s: float) -> Iterator[Event]:
+    """Those that came since the sample before."""
+    for given in tables:
+        table = dict(given)
+        first_s, ago_s, times = table.pop("at", 0.0), table.pop("ago_s", 0.0), table.pop("times", 1)
+        uuid = builders.uuid(table.pop("gpu")) if "gpu" in table else None
+        for number in range(times):
+            if at_s - interval_s < first_s + number <= at_s:
+                time_s = builders.NOON + first_s + number - ago_s
+                yield Event(gpu_uuid=uuid, time_s=time_s, **table)
 
 
 def _rank(pid: int, fields: dict[str, Any], at_s: float) -> Rank:
@@ -98,6 +124,8 @@ def _fields(table: dict[str, Any], number: int) -> dict[str, Any]:
                 found[field][key] = value
         elif name == "started_ago_s":
             found["started_s"] = builders.NOON - value
+        elif name in {"from_s", "until_s"}:
+            continue
         elif isinstance(value, list):
             found[name] = tuple(value)
         else:

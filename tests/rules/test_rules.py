@@ -57,7 +57,7 @@ def check_alert(mine: list[Alert], cause: str | None, expected: dict[str, Any]) 
     found = alert.finding
     assert alert.is_firing()
     assert cause is None or found.cause == cause
-    for name in ("severity", "confidence", "cause", "summary", "cause_text", "fix_text"):
+    for name in ("severity", "confidence", "cause", "summary", "cause_text", "fix_text", "command"):
         if name in expected:
             assert getattr(found, name) == expected[name]
     if "gpu" in expected:
