@@ -16,7 +16,7 @@ from gpumon.window import Window
 
 WATCHDOG_S = 600.0
 """PyTorch's NCCL watchdog ends a job after this."""
-_COMPUTES_PCT = 50.0
+_COMPUTES_PCT = 80.0
 _NEARLY = 0.8
 
 
@@ -42,7 +42,7 @@ FIXES = (
 )
 
 
-@rule("collective-hang", limits=Limits, every_s=2.0, clear_s=10.0, suppressed_by=("gpu-lost", "driver-stuck"))
+@rule("collective-hang", limits=Limits, every_s=2.0, clear_s=10.0, suppressed_by=("gpu-lost", "driver-stuck", "xid"))
 def collective_hang(window: Window, limits: Limits) -> Conclusions:
     """Ranks wait for each other in a collective that does not end: GPUs look busy and nothing happens.
 

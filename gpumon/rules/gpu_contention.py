@@ -40,7 +40,7 @@ class _Pair(NamedTuple):
     """Of the time in which kernels of the other one run; 0 where it only holds memory."""
 
 
-@rule("gpu-contention", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck"))
+@rule("gpu-contention", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck", "xid"))
 def gpu_contention(window: Window, limits: Limits) -> Conclusions:
     """Somebody else computes on this GPU too: both are slowed, and both share its memory.
 

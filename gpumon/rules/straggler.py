@@ -67,8 +67,16 @@ FIXES = {
     "straggler",
     limits=Limits,
     every_s=5.0,
-    clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "collective-hang", "hw-thermal", "sw-thermal", "data-starved"),
+    clear_s=20.0,
+    suppressed_by=(
+        "gpu-lost",
+        "driver-stuck",
+        "collective-hang",
+        "hw-thermal",
+        "power-brake",
+        "sw-thermal",
+        "data-starved",
+    ),
 )
 def straggler(window: Window, limits: Limits) -> Conclusions:
     """One GPU of a job is slower than the others, and all of them wait for it at every step.
@@ -166,9 +174,13 @@ def _by_clock(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | No
     usual = median(known)
     culprit = min(gpus, key=lambda gpu: clocks[gpu.uuid] or 0.0)
     share = (clocks[culprit.uuid] or 0.0) / usual if usual else 1.0
-    duty = max(window.mean(culprit, f"throttled_pct.{name}", limits.window_s) or 0.0 for name in THERMAL)
     strength = (1.0 - share) / (1.0 - limits.clock_share)
-    if strength < _NEARLY or duty < _DUTY_PCT:
+    if strength < _NEARLY:
+        return None
+    limiters = [f"throttled_pct.{name}" for name in THERMAL]
+    held = [one for one in limiters if lasts(window, culprit, one, seconds=limits.window_s, at_least=_DUTY_PCT)]
+    duty = max((window.mean(culprit, one, limits.window_s) or 0.0 for one in held), default=0.0)
+    if duty < _DUTY_PCT:
         return None
     evidence = Evidence(
         name="SM clock",

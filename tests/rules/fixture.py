@@ -2,10 +2,11 @@
 
 ``utilization_pct = "95x30 _x5 12x90"`` is thirty samples of 95, five without a value, ninety of 12; after its end a
 series keeps its last value. ``10..20x11`` rises by one per sample. Anything else is the same in every sample.
-``"throttled_pct.sw_thermal"`` sets one key of a dictionary. ``rank.PID`` is what a probe in that process reports;
-its ``step`` goes on by ``1 / step_s`` a second unless it is given. ``from_s`` and ``until_s`` say when a process is
-there. ``event`` is a list of tables: ``at`` seconds, or ``ago_s`` before the first sample, ``gpu`` by index, and the
-fields of an Event; ``times`` repeats it a second apart. ``volume."/data"`` is a filesystem of the host.
+``"throttled_pct.sw_thermal"`` sets one key of a dictionary, ``unknown`` sets it to None. ``rank.PID`` is what a probe
+in that process reports; its ``step`` goes on by ``1 / step_s`` a second unless it is given. ``from_s`` and ``until_s``
+say when a process is there. ``event`` is a list of tables: ``at`` seconds, or ``ago_s`` before the first sample,
+``gpu`` by index, and the fields of an Event; ``times`` repeats it a second apart. ``volume."/data"`` is a filesystem
+of the host.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _fields(table: dict[str, Any], number: int) -> dict[str, Any]:
         if key:
             found.setdefault(field, {})
             if value is not None:
-                found[field][key] = value
+                found[field][key] = None if value == "unknown" else value
         elif name == "started_ago_s":
             found["started_s"] = builders.NOON - value
         elif name in {"from_s", "until_s"}:
