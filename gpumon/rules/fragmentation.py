@@ -94,14 +94,20 @@ def _judge(window: Window, one: Holding, rank: Rank, fill: float, limits: Limits
     overhang = reserved / peak
     is_over = overhang >= limits.overhang
     split_pct = None if split is None else 100.0 * split / reserved
-    shows = is_over or (memory.increase(window, rank, "alloc_retries", 600.0) or 0) >= 1 or _drifts(window, rank)
     sizes = (reserved, peak, split_pct)
-    strength = 0.0 if split_pct is None or not shows else min(split_pct / limits.split_pct, fill / limits.used_pct)
+    strength = 0.0 if split_pct is None else min(split_pct / limits.split_pct, fill / limits.used_pct)
+    if strength >= _NEARLY and not (is_over or _shows(window, rank)):
+        strength = 0.0
     kept_pct = 100.0 * reserved / (one.gpu.memory_total_bytes or 1)
     if is_over and strength < 1.0 and kept_pct >= limits.overhang_reserved_pct and fill >= _ROOMY_PCT:
         yield _finding(window, one, sizes, "info", overhang / limits.overhang)
     elif strength >= _NEARLY:
         yield _finding(window, one, sizes, "warning", strength)
+
+
+def _shows(window: Window, rank: Rank) -> bool:
+    """Whether it harms: the cache had to be flushed, or ever more is kept."""
+    return (memory.increase(window, rank, "alloc_retries", _BLOCK_S) or 0.0) >= 1.0 or _drifts(window, rank)
 
 
 def _drifts(window: Window, rank: Rank) -> bool:

@@ -136,6 +136,8 @@ def increase(window: Window, rank: Rank, field: str, seconds: float) -> float | 
     known = [value for value in window.series(rank, field, seconds) if value is not None]
     if len(known) < 2:
         return None
+    if min(known) == max(known):
+        return 0.0
     return sum(max(0.0, later - earlier) for earlier, later in pairwise(known))
 
 

@@ -107,8 +107,10 @@ def _from_inside(window: Window, one: Holding, rank: Rank, limits: Limits) -> Co
     others = (one.gpu.memory_used_bytes or 0) - (rank.reserved_bytes or 0)
     room = total - max(0.0, others)
     peak = 100.0 * (rank.allocated_peak_bytes or 0) / room if room > 0 else 0.0
+    if peak < 0.97 * limits.peak_pct:
+        return
     rising = _risen_pct(window, one, f"rank:{rank.pid}", "allocated_peak_bytes")
-    if peak >= 0.97 * limits.peak_pct and rising >= 0.1:
+    if rising >= 0.1:
         text = f"peak of a step {peak:.0f}% of {room / GIB:.0f} GiB and rising"
         severity = "critical" if peak >= limits.critical_used_pct and rising >= limits.risen_pct else "warning"
         yield _finding(window, one, used, _Risk(severity, "likely", text, peak / limits.peak_pct))
