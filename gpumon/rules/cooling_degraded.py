@@ -135,7 +135,7 @@ def _at_full(window: Window, gpu: Gpu, limits: Limits) -> _Sign | None:
         return None
     near = window.share(gpu, "temperature_c", _STEADY_S, at_least=limit - limits.near_limit_c) or 0.0
     text = f"fan {gpu.fan_pct:.0f}%, {gpu.temperature_c:.0f} °C, limit {limit:.0f}"
-    summary = f"GPU {gpu.index} is at its limit with its fan at full speed"
+    summary = f"GPU {gpu.index} is at its limit, its fan at full speed"
     evidence = _evidence(window, gpu, _STEADY_S)
     return _Sign("fan-at-full", "warning", "possible", min(full, near) / 90.0, summary, text, evidence)
 
@@ -190,7 +190,7 @@ def _worse_than_before(window: Window, gpu: Gpu, limits: Limits) -> _Sign | None
         return None  # the room
     _, now, before = risen
     text = f"{now.temperature_c:.0f} °C at {now.power_w:.0f} W, earlier {before.temperature_c:.0f} °C"
-    summary = f"GPU {gpu.index} sheds its heat worse than earlier in this run"
+    summary = f"GPU {gpu.index} sheds heat worse than earlier in the run"
     evidence = _evidence(window, gpu, _STEADY_S, was_c=before.temperature_c)
     strength = risen[0] / limits.worse_than_before_pct
     return _Sign("worse-than-before", "info", "possible", strength, summary, text, evidence)

@@ -1,0 +1,62 @@
+"""Knows what a link can carry, and how much a count of errors grew."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpumon.model import Gpu
+from gpumon.window import Window
+
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9, 7: 15.125e9}
+"""One way, after the line code."""
+_REPLAYS_PER_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
+"""Per minute: NVIDIA's DCGM derives them from the bit error rate that PCIe allows."""
+_NO_SLOT = re.compile(r"GB10\b|GH200|GB[23]00|Thor|Orin|Xavier|Tegra")
+"""Behind a chip-to-chip link or on the same chip: the PCIe link they report is a placeholder."""
+
+
+def has_slot(gpu: Gpu) -> bool:
+    """Whether the PCIe link that it reports is one."""
+    return not gpu.memory_is_shared and not _NO_SLOT.search(gpu.name or "")
+
+
+def pcie_bytes_per_s(gen: float | None, width: float | None) -> float | None:
+    """What a PCIe link carries each way."""
+    lane = _LANE_BYTES_PER_S.get(int(gen)) if gen else None
+    return lane * width if lane is not None and width else None
+
+
+def traffic_bytes_per_s(window: Window, gpu: Gpu, seconds: float) -> float | None:
+    """PCIe traffic both ways; None where neither is reported."""
+    ways = [window.mean(gpu, field, seconds) for field in ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")]
+    known = [way for way in ways if way is not None]
+    return sum(known) if known else None
+
+
+def replay_budget(gen: float | None, width: float | None) -> int:
+    """Replays per minute that a healthy link may need."""
+    return math.ceil((width or 16) * _REPLAYS_PER_LANE.get(int(gen or 0), 3.84))
+
+
+class Growth(NamedTuple):
+    """How much a cumulative count grew, and in how many steps."""
+
+    grown: float
+    steps: int
+
+
+def growth(window: Window, gpu: Gpu, field: str, seconds: float) -> Growth | None:
+    """Growth over the last ``seconds``; a count that falls was restarted. None where it is not reported."""
+    known = [value for value in window.series(gpu, field, seconds) if value is not None]
+    if len(known) < 2:
+        return None
+    rises = [after - before for before, after in pairwise(known) if after > before]
+    return Growth(grown=sum(rises), steps=len(rises))
+
+
+def has_nvlink(gpu: Gpu) -> bool:
+    """It has NVLinks to a peer that are up."""
+    return bool(gpu.nvlinks_active)
