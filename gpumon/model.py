@@ -211,6 +211,8 @@ class Host(Value, frozen=True, kw_only=True):
     name: str | None = None
     driver_version: str | None = None
     nvml_version: str | None = None
+    driver_library_version: str | None = None
+    """Of the driver's library on disk, which programs that start now will load."""
     cuda_version: str | None = None
     chassis: str | None = None
     """laptop, desktop, server, virtual."""

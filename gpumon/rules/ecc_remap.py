@@ -64,30 +64,53 @@ def _worst(window: Window, gpu: Gpu, limits: Limits) -> Finding | None:
         first = stop if is_reset else f"the driver asks for {wish}: save, stop the jobs of this node, then do so"
         fixes = (first, "dmesg | grep -i nvrm", "if it asks again: report the node")
         command = reset if is_reset else "dmesg | grep -i nvrm"
-        return _finding(gpu, "critical", f"{who}: driver asks for {wish}", "recovery-action", fixes, command)
+        return _finding(
+            gpu, "critical", f"{who}: driver asks for {wish}", cause="recovery-action", fixes=fixes, command=command
+        )
     if gpu.remap_failed:
         fixes = (f"stop using {who}", give_back)
-        return _finding(gpu, "critical", f"{who}: a memory row could not be remapped", "remap-failed", fixes, None)
+        return _finding(
+            gpu,
+            "critical",
+            f"{who}: a memory row could not be remapped",
+            cause="remap-failed",
+            fixes=fixes,
+            command=None,
+        )
     errors, ago_s = _grown(window, gpu, "ecc_uncorrected", limits.window_s)
     if errors:
         fixes = (stop, "if errors come back after the reset: return the card")
         many = "an uncorrectable memory error" if errors == 1 else f"{errors:.0f} uncorrectable memory errors"
-        return _finding(gpu, "critical", f"{who}: {many}", "uncorrected", fixes, reset, ago_s)
+        return _finding(gpu, "critical", f"{who}: {many}", cause="uncorrected", fixes=fixes, command=reset, ago_s=ago_s)
     if (gpu.remapped_rows_uncorrected or 0) >= limits.uncorrected_rows:
         fixes = (f"stop using {who}", give_back)
         many = f"{gpu.remapped_rows_uncorrected} memory rows remapped"
-        return _finding(gpu, "critical", f"{who}: {many}", "remapped-rows", fixes, None)
+        return _finding(gpu, "critical", f"{who}: {many}", cause="remapped-rows", fixes=fixes, command=None)
     if gpu.remap_pending:
         fixes = (f"when its job is done: {reset}",)
-        return _finding(gpu, "info", f"{who} wants a reset to replace a memory row", "remap-pending", fixes, reset)
+        return _finding(
+            gpu,
+            "info",
+            f"{who} wants a reset to replace a memory row",
+            cause="remap-pending",
+            fixes=fixes,
+            command=reset,
+        )
     if (gpu.ecc_sram_uncorrected or 0) > limits.sram_errors:
         fixes = (f"watch {who}; errors that grow: {give_back}",)
-        return _finding(gpu, "info", f"{who}: {gpu.ecc_sram_uncorrected} cache errors in its life", "sram", fixes, None)
+        return _finding(
+            gpu,
+            "info",
+            f"{who}: {gpu.ecc_sram_uncorrected} cache errors in its life",
+            cause="sram",
+            fixes=fixes,
+            command=None,
+        )
     corrected, ago_s = _grown(window, gpu, "ecc_corrected", 60.0)
     if corrected >= limits.corrected_per_min:
         fixes = ("nothing now: they were corrected; watch whether it goes on",)
         many = f"{corrected:.0f} corrected memory errors in a minute"
-        return _finding(gpu, "info", f"{who}: {many}", "corrected", fixes, None, ago_s)
+        return _finding(gpu, "info", f"{who}: {many}", cause="corrected", fixes=fixes, command=None, ago_s=ago_s)
     return None
 
 
@@ -106,6 +129,7 @@ def _finding(
     gpu: Gpu,
     severity: Severity,
     summary: str,
+    *,
     cause: str,
     fixes: tuple[str, ...],
     command: str | None,

@@ -51,8 +51,11 @@ LIBRARIES: tuple[tuple[bytes, str], ...] = (
     (b"/bitsandbytes/", "bitsandbytes"),
     (b"/deepspeed/", "deepspeed"),
     (b"libcuda.so", "libcuda"),
+    (b"/compat/libcuda.so", "cuda-compat"),
 )
 """What a mapped file's path contains -> the name shown; order decides nothing."""
+_CUDA_RUNTIME = re.compile(rb"/libcudart(?:-[0-9a-f]+)?\.so\.(\d+)")
+"""Its major number says which driver a program needs; wheels put a hash into the name."""
 
 # JAX first: people who use it often have torch for loading. TensorFlow after torch: tensorboard drags it in.
 _FRAMEWORKS = (
@@ -187,7 +190,8 @@ def libraries_in(maps: bytes | None) -> tuple[str, ...] | None:
     """Name the libraries of the fixed list that are mapped; None where the map cannot be read (or is empty)."""
     if not maps:
         return None
-    return tuple(dict.fromkeys(name for part, name in LIBRARIES if part in maps))
+    runtimes = (f"libcudart.so.{number.decode()}" for number in _CUDA_RUNTIME.findall(maps))
+    return tuple(dict.fromkeys((*(name for part, name in LIBRARIES if part in maps), *runtimes)))
 
 
 def framework_of(libraries: Sequence[str] | None, comm: str) -> str | None:

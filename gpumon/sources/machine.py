@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon import text
 from gpumon.model import Host
 from gpumon.sources.chassis import chassis_of, socket_count
+from gpumon.sources.driver_files import library_version
 from gpumon.sources.network import NetworkReader
 from gpumon.sources.procfs import ProcFile, count_listed, exists, list_names, number_after, rate, read, shm_bytes
 
@@ -70,6 +71,7 @@ class MachineReader:
         self._devices_at: float | None = None
         self._disks: frozenset[str] = frozenset()
         self._nics: frozenset[str] = frozenset()
+        self._library_version: str | None = None
         self._network = NetworkReader(proc, sys)
         self._last: tuple[float, Host] | None = None
 
@@ -90,6 +92,7 @@ class MachineReader:
             name=self._static.name,
             chassis=self._static.chassis,
             boot_id=self._static.boot_id,
+            driver_library_version=self._library_version,
             cpu_count=self._static.cpu_count,
             socket_count=self._static.socket_count,
             cpu_pct=_busy_pct(counters, before),
@@ -171,6 +174,7 @@ class MachineReader:
         if self._devices_at is not None and now - self._devices_at < _DEVICES_PERIOD_S:
             return
         self._devices_at = now
+        self._library_version = library_version(self._proc)
         disks = [name for name in list_names(f"{self._sys}/block") if not name.startswith(_UNREAL_DISKS)]
         self._disks = _real(f"{self._sys}/block", disks)
         self._nics = _real(f"{self._sys}/class/net", [n for n in list_names(f"{self._sys}/class/net") if n != "lo"])

@@ -208,3 +208,17 @@ def test_threads_by_their_beginnings() -> None:
     comms = ["python", "pt_data_pin", "pt_autograd_0", "pt_autograd_1", "cuda-EvtHandlr"]
 
     assert identity.threads_in(comms) == ("pt_data_pin", "pt_autograd")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (b"/opt/v/nvidia/cuda_runtime/lib/libcudart.so.12", "libcudart.so.12"),
+        (b"/opt/v/torch/lib/libcudart-9335f6a2.so.13", "libcudart.so.13"),
+        (b"/usr/local/cuda-12.4/lib64/libcudart.so.12.4.127", "libcudart.so.12"),
+        (b"/usr/local/cuda-12.4/compat/libcuda.so.550.54.15", "cuda-compat"),
+    ],
+)
+def test_cuda_runtime_by_its_major(path: bytes, expected: str) -> None:
+    """The runtime's major is read from wheels and toolkits alike; the compatibility package is known by its folder."""
+    assert expected in (identity.libraries_in(b"7f-80 r-xp 0 08:01 1 " + path + b"\n") or ())

@@ -1,0 +1,109 @@
+"""Knows ``gpu-misconfigured``: settings of a GPU or a job that cost something and are mostly left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpumon.model import Evidence, Finding, Gpu, Job, Process, Subject
+from gpumon.rules.rule import Conclusions, Limits, rule
+from gpumon.window import Window
+
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+
+class _Setting(NamedTuple):
+    """One thing that is set oddly."""
+
+    name: str
+    value: str
+    text: str
+    fix: str
+    command: str | None = None
+
+
+@rule("gpu-misconfigured", limits=Limits, every_s=10.0, clear_s=10.0, suppressed_by=("gpu-lost", "driver-stuck"))
+def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
+    """A setting that slows work down or will surprise somebody is on, often left over from an experiment.
+
+    What it sees:
+        Persistence mode off on a server, an ECC change that waits for the next reset, a compute mode that keeps others
+        out, a job on a GPU that is split by MIG, and debugging switches in a training job's environment:
+        CUDA_LAUNCH_BLOCKING, NCCL_P2P_DISABLE, NCCL_IB_DISABLE.
+
+    Why it matters:
+        None of it is a fault, so nothing else tells. CUDA_LAUNCH_BLOCKING makes every kernel wait for the one before;
+        without peer-to-peer, ranks exchange gradients through the host's memory.
+
+    What to do:
+        Unset what was only meant for a test. Persistence mode is a matter of nvidia-persistenced, once per boot.
+
+    When it is wrong:
+        All of it may be meant: exclusive mode for a scheduler, disabled peer-to-peer around a broken board. So it is
+        information only; mute it where it is known.
+    """
+    for gpu in window.last.gpus:
+        if not gpu.is_lost and gpu.mig_parent_uuid is None:
+            found = tuple(_of_gpu(window, gpu))
+            if found:
+                yield _finding(Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid), f"GPU {gpu.index}", found)
+    processes = {process.pid: process for process in window.last.processes}
+    for job in window.jobs:
+        owners = [processes[pid] for pid in job.trainers if pid in processes]
+        found = tuple(_of_job(job, owners))
+        if found:
+            yield _finding(Subject(kind="job", job=job.id), job.name[:24], found)
+
+
+def _of_gpu(window: Window, gpu: Gpu) -> Iterator[_Setting]:
+    if gpu.persistence is False and window.last.host.chassis == "server":
+        command = f"sudo nvidia-smi -i {gpu.index} -pm 1"
+        yield _Setting("persistence mode", "off", "persistence mode is off", command, command)
+    if None not in (gpu.ecc_enabled, gpu.ecc_enabled_pending) and gpu.ecc_enabled != gpu.ecc_enabled_pending:
+        state = "on" if gpu.ecc_enabled_pending else "off"
+        text = f"ECC goes {state} at the next reset"
+        yield _Setting("ECC after the next reset", state, text, "reset it or set it back")
+    if gpu.compute_mode in ("prohibited", "exclusive-thread", "exclusive-process"):
+        command = f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
+        yield _Setting("compute mode", gpu.compute_mode, f"compute mode is {gpu.compute_mode}", command, command)
+    on_it = [process for process in window.last.processes if gpu.uuid in process.gpu_memory_bytes]
+    if gpu.mig_enabled and on_it:
+        text = f"pid {on_it[0].pid} uses it beside its MIG"
+        yield _Setting("MIG", "on", text, "give the job an instance: CUDA_VISIBLE_DEVICES=MIG-…")
+
+
+def _of_job(job: Job, owners: list[Process]) -> Iterator[_Setting]:
+    environment = next((one.environment for one in owners if one.environment is not None), {})
+    if _is_on(environment, "CUDA_LAUNCH_BLOCKING"):
+        fix = "unset CUDA_LAUNCH_BLOCKING before the next start"
+        yield _Setting("CUDA_LAUNCH_BLOCKING", "1", "CUDA_LAUNCH_BLOCKING slows it", fix, "unset CUDA_LAUNCH_BLOCKING")
+    for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"):
+        is_needed = len(job.gpu_uuids) > 1 if name == "NCCL_P2P_DISABLE" else _is_spread(job, owners)
+        if _is_on(environment, name) and is_needed:
+            yield _Setting(name, "1", f"{name} is set", f"unset {name} before the next start", f"unset {name}")
+
+
+def _is_on(environment: dict[str, str], name: str) -> bool:
+    return environment.get(name, "").strip().lower() not in _OFF
+
+
+def _is_spread(job: Job, owners: list[Process]) -> bool:
+    """Over several machines: it has more ranks than trainers here."""
+    return any((one.world_size or 1) > len(job.trainers) for one in owners)
+
+
+def _finding(subject: Subject, who: str, found: tuple[_Setting, ...]) -> Finding:
+    first, more = found[0], len(found) - 1
+    return Finding(
+        rule="gpu-misconfigured",
+        severity="info",
+        confidence="certain",
+        subject=subject,
+        summary=f"{who}: {first.text}" + (f", +{more}" if more else ""),
+        cause="-".join(first.name.lower().replace("_", "-").split()),
+        cause_text="a setting, perhaps left over",
+        fix_text=first.fix,
+        evidence=tuple(Evidence(name=one.name, value=one.value) for one in found),
+        fixes=tuple(one.fix for one in found),
+        command=next((one.command for one in found if one.command), None),
+    )
