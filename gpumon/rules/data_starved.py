@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import NamedTuple
 
-from gpumon.model import Abstention, Cost, Evidence, Finding, Gpu, Job, Subject
+from gpumon import units
+from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
-from gpumon.rules.intake import intake_of, waits_of
+from gpumon.rules.intake import Cause, Intake, intake_of, waits_of
+from gpumon.rules.main_thread import main_thread
+from gpumon.rules.measured import Steps, steps_of
 from gpumon.rules.network_storage_bound import network_storage_bound
 from gpumon.rules.onset import began_ago_s, lasts
+from gpumon.rules.pageable_copies import pageable_copies
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
+from gpumon.rules.scope import gpus_of, groups_of, names, rolls_out, subject_of, trained_for
 from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.workers_saturated import workers_saturated
-from gpumon.signals import label, trainer_of
+from gpumon.signals import trainer_of, workers_of
 from gpumon.window import Window
 
-CAUSES = (cpu_contention, disk_bound, network_storage_bound, too_few_workers, workers_saturated)
+CAUSES = (
+    cpu_contention,
+    disk_bound,
+    network_storage_bound,
+    main_thread,
+    too_few_workers,
+    workers_saturated,
+    pageable_copies,
+)
 """In order of what explains more: a loader that is denied the CPU also looks busy."""
 
 
@@ -26,22 +40,47 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When waiting for input counts as trouble."""
 
     window_s: float = 60.0
-    """The seconds looked at."""
+    """The seconds looked at; with slow steps as many as twenty of them take, at most ten minutes."""
     waits_pct: float = 15.0
-    """Share of the time that the GPU waits for data."""
+    """Share of the time that the GPU waits for data, as far as it shows from outside."""
+    probe_waits_pct: float = 10.0
+    """Share of the steps' time spent waiting for data, as the probe measures it."""
+    probe_critical_pct: float = 20.0
+    """From this measured share on it is critical."""
+    unknown_busy_below_pct: float = 85.0
+    """Without any sign of the cause: the GPU is busy for less than this, and the main thread sleeps."""
+
+
+class _Waiting(NamedTuple):
+    """One GPU that waits."""
+
+    gpu: Gpu
+    trainer: Process | None
+    share_pct: float
+    strength: float
+    steps: Steps | None
+    """What the probe measured; None from outside."""
 
 
 _SERIES = "budget.data_pct"
+_KINDS = ("training", "notebook", "unknown")
+_HIDDEN_PCT = 3.0
+_READS_BYTES_PER_S = 20e6
+_BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
 
-@rule("data-starved", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck"))
+@rule(
+    "data-starved", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck", "cpu-training")
+)
 def data_starved(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for input: the next batch is not ready when the last one is done.
 
     What it sees:
         Over 60 s of steady training the GPU idles at least 15 % of the time, by all of the driver's utilization
         windows, while the loader gives a reason: workers at full CPU, waits on disk or network, denied the CPU, or the
-        main thread loading by itself. Without such a reason it stays silent.
+        main thread loading by itself. With the probe, over 20 steps or more: at least 10 % of their time (20 % is
+        critical) is spent waiting for the next batch, whatever the reason. A GPU that waits while the main thread
+        sleeps and the loader shows no reason is information only.
 
     Why it matters:
         Waiting for data is the most common cause of an expensive GPU doing little, and mostly a small change cures
@@ -57,32 +96,43 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
         ten minutes of a process, slow storage may only be a cold cache, so it is information until then. Starts,
         pauses for evaluation or checkpoints, and servers are never judged.
     """
-    for job in window.jobs:
-        trained = job.trained_since_s
-        if job.kind == "serving" or job.phase != "train" or trained is None:
-            continue
-        if window.last.time_s - trained >= limits.window_s - window.interval_s:
-            yield from _judge(window, job, limits)
-
-
-def _judge(window: Window, job: Job, limits: Limits) -> Conclusions:
-    gpus = [gpu for gpu in window.last.gpus if gpu.uuid in job.gpu_uuids]
-    lost = {gpu.uuid: window.mean(gpu, _SERIES, limits.window_s) for gpu in gpus}
-    waiting = [gpu for gpu in gpus if (lost[gpu.uuid] or 0.0) >= 0.8 * limits.waits_pct]
-    if not waiting:
-        yield from _unreadable(window, job, gpus, limits)
-        return
-    groups = [waiting] if len(waiting) * 2 > len(gpus) else [[gpu] for gpu in waiting]
-    for group in groups:
-        share = sum(lost[gpu.uuid] or 0.0 for gpu in group) / len(group)
-        finding = _finding(window, job, group, share, limits)
-        if finding is not None:
-            yield finding
-
-
-def _unreadable(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Conclusions:
-    """Say so where a GPU idles and its processes show nothing (another user's, another PID namespace)."""
     processes = {process.pid: process for process in window.last.processes}
+    for job in trained_for(window, limits.window_s, kinds=_KINDS):
+        gpus = gpus_of(window, job)
+        waiting = {gpu.uuid: one for gpu in gpus if (one := _look(window, job, gpu, processes, limits)) is not None}
+        if not waiting:
+            yield from _unreadable(window, job, gpus, processes, limits)
+        explained: set[str] = set()
+        for group in groups_of([one.gpu for one in waiting.values()], gpus):
+            finding = _finding(window, job, [waiting[gpu.uuid] for gpu in group], limits)
+            if finding is not None:
+                explained.update(gpu.uuid for gpu in group)
+                yield finding
+        rest = [gpu for gpu in gpus if gpu.uuid not in explained and _sleeps(window, job, gpu, processes, limits)]
+        for group in groups_of(rest, gpus):
+            yield _unknown(window, job, group, limits)
+
+
+def _look(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], limits: Limits) -> _Waiting | None:
+    trainer = trainer_of(job, gpu.uuid, processes)
+    if rolls_out(job, trainer):
+        return None
+    lost = window.mean(gpu, _SERIES, limits.window_s)
+    rank = window.rank_of(trainer.pid) if trainer is not None else None
+    steps = steps_of(window, rank, limits.window_s) if rank is not None else None
+    if steps is None:
+        strength = (lost or 0.0) / limits.waits_pct
+        return _Waiting(gpu, trainer, lost or 0.0, strength, None) if strength >= 0.8 else None
+    strength = steps.wait_pct / limits.probe_waits_pct
+    # A wait that the GPU does not feel, because it still computes, costs nothing.
+    is_hidden = lost is not None and lost < _HIDDEN_PCT
+    return None if strength < 0.8 or is_hidden else _Waiting(gpu, trainer, steps.wait_pct, strength, steps)
+
+
+def _unreadable(
+    window: Window, job: Job, gpus: Sequence[Gpu], processes: Mapping[int, Process], limits: Limits
+) -> Iterator[Abstention]:
+    """Say so where a GPU idles and its processes show nothing (another user's, another PID namespace)."""
     known = any(processes[pid].main_thread_cpu_pct is not None for pid in job.trainers if pid in processes)
     uses = [window.mean(gpu, "utilization_pct", limits.window_s) for gpu in gpus]
     if not known and any(use is not None and use < 100 - limits.waits_pct for use in uses):
@@ -90,55 +140,119 @@ def _unreadable(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -
         yield Abstention(rule="data-starved", because="the job's processes cannot be read", subject=subject)
 
 
-def _finding(window: Window, job: Job, group: Sequence[Gpu], share: float, limits: Limits) -> Finding | None:
-    processes = {process.pid: process for process in window.last.processes}
-    owners = [trainer_of(job, gpu.uuid, processes) for gpu in group]
-    trainers = {owner.pid: owner for owner in owners if owner is not None}
-    intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, group, limits.window_s))
+def _finding(window: Window, job: Job, group: Sequence[_Waiting], limits: Limits) -> Finding | None:
+    gpus = [one.gpu for one in group]
+    share = sum(one.share_pct for one in group) / len(group)
+    trainers = {one.trainer.pid: one.trainer for one in group if one.trainer is not None}
+    measured = [one.steps for one in group if one.steps is not None]
+    intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, gpus, limits.window_s), measured)
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
-    if cause is None:
+    if cause is None and not measured:
         return None
-    strength = share / limits.waits_pct
-    if not lasts(window, group[0], _SERIES, seconds=limits.window_s, at_least=limits.waits_pct / 3):
+    strength = sum(one.strength for one in group) / len(group)
+    if not lasts(window, gpus[0], _SERIES, seconds=limits.window_s, at_least=limits.waits_pct / 3):
         strength = min(strength, 0.9)
-    is_cold = cause.is_cold and job.is_first_epoch
-    began = [began_ago_s(window, gpu, _SERIES, lambda value: value >= 10.0) or 0.0 for gpu in group]
+    began = [began_ago_s(window, gpu, _SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
+    who = names(gpus, window.last.gpus)
     return Finding(
         rule="data-starved",
-        severity="info" if is_cold else "warning",
-        confidence=cause.confidence,
-        subject=_subject(job, group),
-        summary=f"{_who(group, window.last.gpus)} for data {share:.0f}% of the time",
+        severity=_severity(job, intake, cause, share, limits, is_measured=bool(measured)),
+        confidence=_confidence(cause, is_measured=bool(measured)),
+        subject=subject_of(job, gpus),
+        summary=f"{who} wait{'s' * (len(gpus) == 1)} for data {share:.0f}% of the time",
         strength=strength,
-        cause=cause.id,
-        cause_text=cause.text,
-        fix_text=cause.fix_text,
-        evidence=(
-            Evidence(
-                name="waits for data",
-                value=float(round(share)),
-                unit="%",
-                judged_by=f"≥ {limits.waits_pct:g}% of {limits.window_s:g} s",
-                field=_SERIES,
-            ),
-            *cause.evidence,
-        ),
+        cause=cause.id if cause is not None else None,
+        cause_text=cause.text if cause is not None else "unknown: the loader shows no reason",
+        fix_text=cause.fix_text if cause is not None else "time the loader alone",
+        evidence=(*_shares(share, measured, intake, limits), *(cause.evidence if cause is not None else ())),
         cost=Cost(lost_pct=float(round(share)), speedup_max=round(100 / max(5.0, 100 - share), 1)),
-        fixes=cause.fixes,
+        fixes=cause.fixes if cause is not None else (_BY_HAND,),
         onset_s=median(began),
     )
 
 
-def _subject(job: Job, group: Sequence[Gpu]) -> Subject:
-    if len(group) == 1:
-        return Subject(kind="gpu", gpu=group[0].index, uuid=group[0].uuid, job=job.id)
-    return Subject(kind="job", job=job.id)
+def _severity(
+    job: Job, intake: Intake, cause: Cause | None, share: float, limits: Limits, *, is_measured: bool
+) -> Severity:
+    reads = max(intake.host.disk_read_bytes_per_s or 0.0, intake.net_rx_bytes_per_s) >= _READS_BYTES_PER_S
+    if job.is_first_epoch and (cause.is_cold if cause is not None else reads):
+        return "info"
+    return "critical" if is_measured and share >= limits.probe_critical_pct else "warning"
 
 
-def _who(group: Sequence[Gpu], gpus: Sequence[Gpu]) -> str:
-    if len(group) == 1:
-        return f"GPU {label(group[0], gpus)} waits"
-    numbers = [gpu.index for gpu in group]
-    if numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"GPUs {numbers[0]}–{numbers[-1]} wait"
-    return f"{len(numbers)} GPUs wait"
+def _confidence(cause: Cause | None, *, is_measured: bool) -> Confidence:
+    """That it waits is measured; why it waits is as sure as the cause."""
+    if cause is None:
+        return "certain"
+    return "likely" if is_measured and cause.confidence == "possible" else cause.confidence
+
+
+def _shares(share: float, measured: Sequence[Steps], intake: Intake, limits: Limits) -> Iterator[Evidence]:
+    value = float(round(share))
+    if not measured:
+        judged_by = f"≥ {limits.waits_pct:g}% of {limits.window_s:g} s"
+        yield Evidence(name="waits for data", value=value, unit="%", judged_by=judged_by, field=_SERIES)
+        return
+    first = max(measured, key=lambda steps: steps.wait_pct)
+    judged_by = f"≥ {limits.probe_waits_pct:g}% of {first.steps} steps"
+    yield Evidence(name="waits for data", value=value, unit="% of step time", judged_by=judged_by, field=_SERIES)
+    if first.wait_p95_s is not None:
+        judged_by = f"step {units.step(first.step_s)}"
+        yield Evidence(name="longest waits (p95)", value=round(first.wait_p95_s, 3), unit="s", judged_by=judged_by)
+    if first.every is not None:
+        is_workers = first.every == intake.per_rank()
+        judged_by = f"= {first.every} workers" if is_workers else f"{intake.per_rank()} workers per GPU"
+        yield Evidence(name="rhythm", value=f"every {_ordinal(first.every)} step stalls", judged_by=judged_by)
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
+    return f"{number}{ending}"
+
+
+# --- waits without a sign of the cause -----------------------------------------------------------
+
+
+def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], limits: Limits) -> bool:
+    """Whether a GPU has gaps while main thread and workers sleep: something keeps them, and it does not show."""
+    trainer = trainer_of(job, gpu.uuid, processes)
+    if trainer is None or job.kind != "training" or window.rank_of(trainer.pid) is not None or rolls_out(job, trainer):
+        return False
+    if not any(one.role == "dataloader-worker" for one in workers_of(job, trainer.pid, processes)):
+        return False
+    use = window.mean(gpu, "utilization_pct", limits.window_s)
+    asleep = window.share(trainer, "main_thread_cpu_pct", limits.window_s, below=50.0)
+    if use is None or use >= limits.unknown_busy_below_pct or asleep is None or asleep < 50.0:
+        return False
+    samples = window.samples(gpu, limits.window_s)
+    dips, peaks = sum(value < 20.0 for value in samples), sum(value > 60.0 for value in samples)
+    is_spiky = min(dips, peaks) >= 0.1 * len(samples)
+    is_lasting = lasts(window, gpu, "budget.idle_pct", seconds=limits.window_s, at_least=5.0)
+    return (is_spiky or use >= 30.0) and is_lasting
+
+
+def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> Finding:
+    uses = [window.mean(gpu, "utilization_pct", limits.window_s) or 0.0 for gpu in group]
+    share = 100.0 - sum(uses) / len(uses)
+    who = names(group, window.last.gpus)
+    return Finding(
+        rule="data-starved",
+        severity="info",
+        confidence="possible",
+        subject=subject_of(job, group),
+        summary=f"{who} wait{'s' * (len(group) == 1)} {share:.0f}% of the time; cause unknown",
+        strength=share / (100.0 - limits.unknown_busy_below_pct),
+        cause_text="main thread and workers sleep",
+        fix_text="time the loader alone",
+        evidence=(
+            Evidence(
+                name="idle",
+                value=float(round(share)),
+                unit="%",
+                judged_by=f"> {100 - limits.unknown_busy_below_pct:g}% of {limits.window_s:g} s",
+                field="budget.idle_pct",
+            ),
+            Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time"),
+        ),
+        fixes=(_BY_HAND, "py-spy dump --pid PID shows what the main thread waits for"),
+    )

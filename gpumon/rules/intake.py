@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.model import Confidence, Evidence, Gpu, Host, Job, Process
+from gpumon.rules.measured import Steps
 from gpumon.signals import is_on_network, mean_of, workers_of
 from gpumon.window import Known, Window
 
 BUSY_PCT = 85.0
 """A worker at this share of a core has nothing left to give."""
+
+
+_OWN_LOADERS = frozenset({"libdali", "ffcv"})
 
 
 class Intake(NamedTuple):
@@ -39,6 +43,15 @@ class Intake(NamedTuple):
     disk_busy_pct: float
     net_rx_bytes_per_s: float
     host: Host
+    has_own_loader: bool
+    """DALI, FFCV, tf.data or grain load in the process itself, without workers to be seen."""
+    is_pinned: bool | None
+    """A pin-memory thread runs; None where the threads' names cannot be read."""
+    to_gpu_bytes_per_s: float | None
+    is_measured: bool
+    """A probe measured that the job waits for data."""
+    copy_pct: float | None
+    """Share of a step spent copying to the device, by the probe."""
 
     def per_rank(self) -> int:
         """Workers of one rank."""
@@ -81,7 +94,13 @@ def waits_of(window: Window, gpus: Sequence[Gpu], seconds: float) -> Waits:
     return Waits(seconds, [sum(value or 0.0 for value in column) for column in zip(*lost, strict=True)])
 
 
-def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], waits: Waits) -> Intake:
+def intake_of(
+    window: Window,
+    job: Job,
+    trainers: tuple[Process, ...],
+    waits: Waits,
+    measured: Sequence[Steps] = (),
+) -> Intake:
     """Read the loaders of some ranks of a job while their GPUs waited; an evaluation in between counts for nothing."""
     host = window.last.host
     processes = {process.pid: process for process in window.last.processes}
@@ -117,7 +136,25 @@ def intake_of(window: Window, job: Job, trainers: tuple[Process, ...], waits: Wa
         disk_busy_pct=of_host("disk_busy_pct"),
         net_rx_bytes_per_s=of_host("net_rx_bytes_per_s"),
         host=host,
+        has_own_loader=any(_has_own_loader(one) for one in trainers),
+        is_pinned=is_pinned(trainers),
+        to_gpu_bytes_per_s=mean_of(
+            window.mean(uuid, "pcie_rx_bytes_per_s", waits.seconds) for one in trainers for uuid in one.gpu_memory_bytes
+        ),
+        is_measured=bool(measured),
+        copy_pct=mean_of(steps.copy_pct for steps in measured),
     )
+
+
+def is_pinned(trainers: Sequence[Process]) -> bool | None:
+    """Whether a pin-memory thread hands the batches over; None where that cannot be read."""
+    threads = [one.threads for one in trainers if one.threads is not None]
+    return any("pt_data_pin" in names for names in threads) if len(threads) == len(trainers) and trainers else None
+
+
+def _has_own_loader(trainer: Process) -> bool:
+    loads = not _OWN_LOADERS.isdisjoint(trainer.libraries or ())
+    return loads or any(name.startswith(("tf_data_", "grain")) for name in trainer.threads or ())
 
 
 def _cores(ranks: int, trainers: tuple[Process, ...], host: Host) -> int:

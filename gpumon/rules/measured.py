@@ -1,0 +1,89 @@
+"""Knows what a probe measured of a rank's steps over a window: how much they wait, copy, and in which rhythm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpumon.model import Rank
+from gpumon.window import Window
+
+LEAST_STEPS = 20
+"""Fewer prove nothing: one slow batch would."""
+_LONGEST_S = 600.0
+_STALLS_LEAST = 5
+_REGULAR_SHARE = 0.7
+
+
+class Steps(NamedTuple):
+    """Sums over many steps. Shares are means: where every fourth step waits long, the median wait is nothing."""
+
+    steps: int
+    step_s: float
+    wait_pct: float
+    """Share of the steps' time spent waiting for data."""
+    copy_pct: float | None
+    """Share of the steps' time spent copying to the device; None where the probe could not time it on the GPU."""
+    wait_p95_s: float | None
+    every: int | None
+    """Every so many steps one waits long; None where there is no such rhythm."""
+
+
+def steps_of(window: Window, rank: Rank, seconds: float) -> Steps | None:
+    """The last steps of a rank, at least twenty of them within ten minutes; None where there are fewer."""
+    found = _sum(window, rank, seconds)
+    if found is not None and found.steps < LEAST_STEPS:
+        longer_s = min(_LONGEST_S, 1.2 * LEAST_STEPS * found.step_s)
+        found = _sum(window, rank, longer_s) if longer_s > seconds else None
+    return found if found is not None and found.steps >= LEAST_STEPS else None
+
+
+def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
+    numbers, lengths, waits, copies = (
+        window.series(rank, field, seconds) for field in ("step", "step_s", "data_wait_s", "h2d_s")
+    )
+    covers = window.covered(seconds)
+    count = total = waited = copied = copied_of = 0.0
+    before: float | None = None
+    for number, length, wait, copy, cover in zip(numbers, lengths, waits, copies, covers, strict=True):
+        # Steps since the last sample; a probe that does not count, or began anew, did as many as fit.
+        done = number - before if number is not None and before is not None and number >= before else None
+        before = number if number is not None else before
+        if not length or wait is None:
+            continue
+        steps = done if done is not None else cover / length
+        count, total, waited = count + steps, total + steps * length, waited + steps * min(wait, length)
+        if copy is not None:
+            copied, copied_of = copied + steps * min(copy, length), copied_of + steps * length
+    if count <= 0 or total <= 0:
+        return None
+    samples = window.samples(rank, seconds)
+    return Steps(
+        steps=round(count),
+        step_s=total / count,
+        wait_pct=100.0 * waited / total,
+        copy_pct=100.0 * copied / copied_of if copied_of >= total / 2 else None,
+        wait_p95_s=_p95(samples),
+        every=_rhythm(samples, total / count),
+    )
+
+
+def _p95(samples: Sequence[float]) -> float | None:
+    if len(samples) < LEAST_STEPS:
+        return None
+    return sorted(samples)[int(0.95 * (len(samples) - 1))]
+
+
+def _rhythm(samples: Sequence[float], step_s: float) -> int | None:
+    """The usual distance between steps that wait long; with N workers that are too slow, it is N."""
+    if len(samples) < LEAST_STEPS:
+        return None
+    long = max(0.5 * max(_p95(samples) or 0.0, 0.0), 0.1 * step_s)
+    stalls = [place for place, wait in enumerate(samples) if wait >= long]
+    distances = Counter(after - before for before, after in pairwise(stalls))
+    if len(stalls) <= _STALLS_LEAST:
+        return None
+    every, times = distances.most_common(1)[0]
+    return every if every >= 2 and times >= _REGULAR_SHARE * sum(distances.values()) else None

@@ -1,0 +1,68 @@
+"""Knows which jobs a rule about speed may judge, which of their GPUs fare alike, and how to speak of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from gpumon import units
+from gpumon.model import Gpu, Job, Process, Subject
+from gpumon.signals import label
+from gpumon.window import Window
+
+_ROLLS_OUT = re.compile(
+    r"\b(ppo|grpo|dqn|a2c|a3c|sac|td3|impala|apex|rllib|gym|gymnasium|rollouts?|self.?play|actors?|rlhf|reinforce|atari"
+    r"|mujoco|isaac)(\b|_)|(_|\b)(rl|env|envs)(\b|_)"
+)
+
+
+def trained_for(window: Window, seconds: float, *, kinds: tuple[str, ...] = ("training", "notebook")) -> Iterator[Job]:
+    """Jobs of these kinds that have trained for so long and do now: starts and pauses are no trouble."""
+    for job in window.jobs:
+        trained = job.trained_since_s
+        if job.kind not in kinds or job.phase != "train" or trained is None:
+            continue
+        if window.last.time_s - trained >= seconds - window.interval_s:
+            yield job
+
+
+def gpus_of(window: Window, job: Job) -> list[Gpu]:
+    """The GPUs of a job that answer."""
+    return [gpu for gpu in window.last.gpus if gpu.uuid in job.gpu_uuids and not gpu.is_lost]
+
+
+def groups_of(affected: Sequence[Gpu], gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """One group where more than half of a job's GPUs are affected, else each of them alone."""
+    if len(affected) * 2 > len(gpus):
+        return [list(affected)]
+    return [[gpu] for gpu in affected]
+
+
+def subject_of(job: Job, group: Sequence[Gpu]) -> Subject:
+    """A single GPU is itself the subject, several are their job."""
+    if len(group) == 1:
+        return Subject(kind="gpu", gpu=group[0].index, uuid=group[0].uuid, job=job.id)
+    return Subject(kind="job", job=job.id)
+
+
+def names(group: Sequence[Gpu], gpus: Sequence[Gpu]) -> str:
+    """``GPU 3``, ``GPUs 0–3``, ``5 GPUs``."""
+    if len(group) == 1:
+        return f"GPU {label(group[0], gpus)}"
+    numbers = [gpu.index for gpu in group]
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"GPUs {numbers[0]}–{numbers[-1]}"
+    return f"{len(numbers)} GPUs"
+
+
+def rolls_out(job: Job, trainer: Process | None) -> bool:
+    """Whether it learns by acting: the environments on the CPU are the job, not a loader that is late."""
+    return _ROLLS_OUT.search(f"{job.name} {(trainer.command if trainer else None) or ''}".lower()) is not None
+
+
+def headroom(gpu: Gpu) -> str | None:
+    """Memory that a larger batch could use; None where it is unknown or little."""
+    if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
+        return None
+    free = gpu.memory_total_bytes - gpu.memory_used_bytes - (gpu.memory_reserved_bytes or 0)
+    return f"{units.gib(free):.0f} GiB" if free >= 0.1 * gpu.memory_total_bytes else None
