@@ -78,7 +78,13 @@ def _is_gone(process: Process) -> bool:
 
 def _finding(window: Window, gpu: Gpu, unowned: float, dead: list[Process], strength: float) -> Finding:
     name = label(gpu, window.last.gpus)
-    left = [one for one in window.last.processes if gpu.uuid in (one.open_gpus or ()) and not one.gpu_memory_bytes]
+    # The workers of a living trainer have its device open, too.
+    helpers = {pid for job in window.jobs for pids in job.helpers.values() for pid in pids}
+    left = [
+        one
+        for one in window.last.processes
+        if gpu.uuid in (one.open_gpus or ()) and not one.gpu_memory_bytes and one.pid not in helpers
+    ]
     orphans = [one for one in left if one.ppid == 1] or left
     pids = " ".join(str(one.pid) for one in orphans[:8])
     if orphans:

@@ -13,6 +13,7 @@ from gpumon.model import Event, Gpu, Host, Process, Snapshot
 from gpumon.sources import GpuUse
 from gpumon.sources.happenings import Happenings
 from gpumon.sources.kernel_log import KernelLog
+from gpumon.sources.leftovers import Leftovers
 from gpumon.sources.nvml import NvmlReader
 from gpumon.sources.reading import Reading
 from gpumon.text import clean
@@ -67,6 +68,7 @@ class LiveSource:
         self._reader = reader
         self._host_reader = host_reader
         self._happenings = Happenings(log)
+        self._leftovers = Leftovers()
         self._is_closed = False
         self._last: Reading | None = None
         self._clock = _Clock()
@@ -143,12 +145,13 @@ class LiveSource:
         host, processes = self._host_reader.read(reading.uses(), now)
         answered_at = reading.answered_at
         gpus = aged(reading, now, since)
+        left = self._leftovers.look(gpus, processes, now) if host.sees_host_pids is not False else ()
         happened = self._happenings.join(self._reader.drain_events(), gpus, now)
         return Snapshot(
             time_s=self._clock.time_s,
             interval_s=interval_s,
             gpus=gpus,
-            processes=processes,
+            processes=(*processes, *left),
             host=with_driver(host, reading, now - (self._began if answered_at is None else answered_at)),
             events=(*happened, *self._host_reader.drain_events(), *events),
         )
