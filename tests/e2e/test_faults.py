@@ -103,6 +103,8 @@ def test_xid_of_a_gpu_that_goes_on(tmp_path: Path) -> None:
         expected = {0: as_shown(distinct(0, 3)), 1: as_shown(distinct(1))}
         settle_on(program, lambda text: None if shown_gpus(text) == expected else f"{shown_gpus(text)}\n{expected}")
         assert "lost" not in program.text
+        program.type("\r")
+        program.wait_for(" Xid 31 at ")
         quit_at_once(program)
 
 
