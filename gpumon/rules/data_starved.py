@@ -44,7 +44,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     waits_pct: float = 15.0
     """Share of the time that the GPU waits for data, as far as it shows from outside."""
     probe_waits_pct: float = 10.0
-    """Share of the steps' time spent waiting for data, as the probe measures it."""
+    """Share of the steps' time spent waiting for data, as the probe measures it, in which the GPU idles."""
     probe_critical_pct: float = 20.0
     """From this measured share on it is critical."""
     unknown_busy_below_pct: float = 85.0
@@ -64,7 +64,6 @@ class _Waiting(NamedTuple):
 
 _SERIES = "budget.data_pct"
 _KINDS = ("training", "notebook", "unknown")
-_HIDDEN_PCT = 3.0
 _READS_BYTES_PER_S = 20e6
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
@@ -79,8 +78,8 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
         Over 60 s of steady training the GPU idles at least 15 % of the time, by all of the driver's utilization
         windows, while the loader gives a reason: workers at full CPU, waits on disk or network, denied the CPU, or the
         main thread loading by itself. With the probe, over 20 steps or more: at least 10 % of their time (20 % is
-        critical) is spent waiting for the next batch, whatever the reason. A GPU that waits while the main thread
-        sleeps and the loader shows no reason is information only.
+        critical) is spent waiting for the next batch while the GPU idles, whatever the reason. A GPU that waits while
+        the main thread sleeps and the loader shows no reason is information only.
 
     Why it matters:
         Waiting for data is the most common cause of an expensive GPU doing little, and mostly a small change cures
@@ -123,10 +122,11 @@ def _look(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], 
     if steps is None:
         strength = (lost or 0.0) / limits.waits_pct
         return _Waiting(gpu, trainer, lost or 0.0, strength, None) if strength >= 0.8 else None
-    strength = steps.wait_pct / limits.probe_waits_pct
-    # A wait that the GPU does not feel, because it still computes, costs nothing.
-    is_hidden = lost is not None and lost < _HIDDEN_PCT
-    return None if strength < 0.8 or is_hidden else _Waiting(gpu, trainer, steps.wait_pct, strength, steps)
+    # A loop that runs ahead of its GPU waits in the loader instead of for the GPU: only gaps of the GPU are lost time.
+    felt = window.mean(gpu, _SERIES, steps.seconds)
+    share = steps.wait_pct if felt is None else min(steps.wait_pct, felt)
+    strength = share / limits.probe_waits_pct
+    return _Waiting(gpu, trainer, share, strength, steps) if strength >= 0.8 else None
 
 
 def _unreadable(
@@ -196,6 +196,9 @@ def _shares(share: float, measured: Sequence[Steps], intake: Intake, limits: Lim
     first = max(measured, key=lambda steps: steps.wait_pct)
     judged_by = f"≥ {limits.probe_waits_pct:g}% of {first.steps} steps"
     yield Evidence(name="waits for data", value=value, unit="% of step time", judged_by=judged_by, field=_SERIES)
+    measured_by = float(round(first.wait_pct))
+    if measured_by > value + 2:
+        yield Evidence(name="loop waits in the loader", value=measured_by, unit="%", judged_by="partly behind the GPU")
     if first.wait_p95_s is not None:
         judged_by = f"step {units.step(first.step_s)}"
         yield Evidence(name="longest waits (p95)", value=round(first.wait_p95_s, 3), unit="s", judged_by=judged_by)

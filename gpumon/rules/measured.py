@@ -29,6 +29,8 @@ class Steps(NamedTuple):
     wait_p95_s: float | None
     every: int | None
     """Every so many steps one waits long; None where there is no such rhythm."""
+    seconds: float
+    """The stretch of time they took."""
 
 
 def steps_of(window: Window, rank: Rank, seconds: float) -> Steps | None:
@@ -67,6 +69,7 @@ def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
         copy_pct=100.0 * copied / copied_of if copied_of >= total / 2 else None,
         wait_p95_s=_p95(samples),
         every=_rhythm(samples, total / count),
+        seconds=seconds,
     )
 
 
