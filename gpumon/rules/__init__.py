@@ -6,6 +6,7 @@ from gpumon.rules.alloc_retry import alloc_retry
 from gpumon.rules.bandwidth_bound import bandwidth_bound
 from gpumon.rules.clocks_locked_low import clocks_locked_low
 from gpumon.rules.collective_hang import collective_hang
+from gpumon.rules.comm_bound import comm_bound
 from gpumon.rules.cooling_degraded import cooling_degraded
 from gpumon.rules.cpu_training import cpu_training
 from gpumon.rules.data_starved import data_starved
@@ -24,12 +25,14 @@ from gpumon.rules.kernels_too_small import kernels_too_small
 from gpumon.rules.low_power_high_util import low_power_high_util
 from gpumon.rules.memory_hot import memory_hot
 from gpumon.rules.memory_leak import memory_leak
+from gpumon.rules.mixed_gpus import mixed_gpus
 from gpumon.rules.nvlink_down import nvlink_down
 from gpumon.rules.oom_risk import oom_risk
 from gpumon.rules.pause_cost import pause_cost
 from gpumon.rules.pcie_degraded import pcie_degraded
 from gpumon.rules.power_brake import power_brake
 from gpumon.rules.power_capped_low import power_capped_low
+from gpumon.rules.ram_pressure import ram_pressure
 from gpumon.rules.rule import Rule
 from gpumon.rules.straggler import straggler
 from gpumon.rules.sw_thermal import sw_thermal
@@ -44,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     driver_stuck,
     driver_mismatch,
     gpu_misconfigured,
+    ram_pressure,
     hw_thermal,
     power_brake,
     sw_thermal,
@@ -53,6 +57,8 @@ RULES: tuple[Rule, ...] = (
     cooling_degraded,
     pcie_degraded,
     nvlink_down,
+    mixed_gpus,
+    comm_bound,
     collective_hang,
     straggler,
     oom_risk,
