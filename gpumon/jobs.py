@@ -241,7 +241,7 @@ def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
 def _beginning(life: _Life, job: Job, scene: _Scene, age_s: float, mean: float | None) -> Phase:
     """Whether it trains steadily by now: by its steps where probes count them, else by its GPUs and its age."""
     ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
-    is_counted = any(rank.heartbeat_age_s is not None for rank in ranks)
+    is_counted = any(rank.heartbeat_age_s is not None or rank.phase == "init" for rank in ranks)
     is_busy = _told(ranks) == "train" if is_counted else mean is None or mean >= _BUSY_PCT
     life.busy_for_s += (scene.snapshot.interval_s or 0.0) if is_busy else 0.0
     is_steady = is_busy and life.busy_for_s >= life.needs_s and not _compiles(job, scene.processes)

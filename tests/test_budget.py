@@ -151,3 +151,47 @@ def test_idle_power_is_learned() -> None:
     budget = Budget()
     budget.run(60, [builders.gpu(utilization_pct=0.0, power_w=71.0)], [])
     assert budget.fold.baselines()[builders.uuid(0)]["power_idle_w"] == pytest.approx(71.0)
+
+
+def test_a_measured_wait_is_believed() -> None:
+    """With a probe the share is what it measures, though the loader looks idle; the rest of the gap is idle time."""
+    budget = Budget()
+    rank = builders.rank(step_s=1.0, data_wait_s=0.3)
+    (shares,) = budget.run(5, [builders.gpu(utilization_pct=60.0)], [builders.process()], ranks=[rank])
+    assert (shares["useful"], shares["data"], shares["idle"]) == (60, 30, 10)
+
+
+def test_a_measured_wait_is_no_more_than_the_gap() -> None:
+    """What the GPU still works off while the loader is late is not lost."""
+    rank = builders.rank(step_s=1.0, data_wait_s=0.3)
+    (shares,) = Budget().run(5, [builders.gpu(utilization_pct=95.0)], [builders.process()], ranks=[rank])
+    assert (shares["useful"], shares["data"]) == (95, 5)
+
+
+def test_a_step_longer_than_the_interval_keeps_its_share() -> None:
+    """Between two reports the last one holds; a wait that goes on is all waiting."""
+    budget = Budget()
+    gpus, processes = [builders.gpu(utilization_pct=50.0)], [builders.process()]
+    budget.run(1, gpus, processes, ranks=[builders.rank(step_s=4.0, data_wait_s=1.0)])
+    silent = builders.rank(step_s=None, data_wait_s=None)
+    (shares,) = budget.run(3, gpus, processes, ranks=[silent])
+    assert (shares["data"], shares["idle"]) == (25, 25)
+    waiting = builders.rank(step_s=None, data_wait_s=None, waiting_s=6.0)
+    (shares,) = budget.run(1, gpus, processes, ranks=[waiting])
+    assert (shares["data"], shares["idle"]) == (50, 0)
+
+
+def test_healthy_workers_at_full_cpu_do_not_starve_a_measured_job() -> None:
+    """The probe says that hardly any time is waited for data: the gap is something else."""
+    processes = [builders.process(), *(builders.worker(20 + n, cpu_pct=99.0) for n in range(4))]
+    (shares,) = Budget().run(5, [builders.gpu(utilization_pct=60.0)], processes, ranks=[builders.rank()])
+    assert shares["data"] == pytest.approx(1)
+    assert shares["idle"] == pytest.approx(39)
+
+
+def test_what_spins_is_not_useful() -> None:
+    """GPUs that are busy with waiting for a peer have a peer's share."""
+    taken = builders.snapshot(gpus=[builders.gpu(utilization_pct=100.0)])
+    fold = BudgetFold()
+    found = fold.append(taken, JobFold().append(taken), waiting={builders.uuid(0)})[builders.uuid(0)]
+    assert (found["budget.peer_pct"], found["budget.useful_pct"]) == (100, 0)

@@ -156,3 +156,43 @@ def test_a_process_list_that_fails_once_loses_nothing() -> None:
     fold.append(builders.snapshot(builders.NOON + 5, processes=[]))
     (again,) = fold.append(builders.snapshot(builders.NOON + 6))
     assert again.trained_since_s == job.trained_since_s == builders.NOON
+
+
+def phase_with(fold: JobFold, at: int, seconds: int, gpu: dict[str, Any], rank: dict[str, Any], **fields: Any) -> str:
+    """Phase after some seconds in which a probe reports."""
+    for second in range(at, at + seconds):
+        taken = builders.snapshot(
+            builders.NOON + second, [builders.gpu(**gpu)], [builders.process(**fields)], ranks=[builders.rank(**rank)]
+        )
+        (job,) = fold.append(taken)
+    return job.phase
+
+
+def test_a_probe_says_when_training_begins() -> None:
+    """Steps for a minute end the start, before two minutes have passed; loading does not, however busy the GPU."""
+    fold = JobFold()
+    assert phase_with(fold, 0, 30, {}, {"phase": "init", "heartbeat_age_s": None}, started_s=YOUNG) == "start"
+    assert phase_with(fold, 30, 50, {}, {}, started_s=YOUNG) == "start"
+    assert phase_with(fold, 80, 15, {}, {}, started_s=YOUNG) == "train"
+
+
+@pytest.mark.parametrize(("told", "phase"), [("eval", "pause"), ("checkpoint", "pause"), ("end", "end")])
+def test_a_probe_says_what_a_pause_is(told: str, phase: str) -> None:
+    """Its own word counts, whatever the GPU looks like."""
+    fold = JobFold()
+    assert phase_with(fold, 0, 5, {}, {}) == "train"
+    assert phase_with(fold, 5, 1, {}, {"phase": told}) == phase
+
+
+def test_steps_are_training_even_on_a_quiet_gpu() -> None:
+    """A GPU that hardly works between steps that still come is starved, not paused."""
+    fold = JobFold()
+    phase_with(fold, 0, 5, {}, {})
+    assert phase_with(fold, 5, 30, {"utilization_pct": 4.0}, {"step_s": 2.0}) == "train"
+
+
+def test_a_loop_that_pauses_without_a_word_is_seen_by_its_gpu() -> None:
+    """No step for long and an idle GPU: a pause, though the probe still says that it trains."""
+    fold = JobFold()
+    phase_with(fold, 0, 5, {}, {})
+    assert phase_with(fold, 5, 20, {"utilization_pct": 0.0}, {"heartbeat_age_s": 15.0}) == "pause"
