@@ -194,6 +194,9 @@ class Job:
         launched = (got if spec.is_pinned else ready) + common * spec.launch_share * slowdown
         done = max(start + own, launched)
         rank.main_free_s = done if spec.syncs else max(start, launched)
+        rank.starved_s += max(0.0, got - max(start_at - HANDOFF_S, free))
+        rank.launched_s += done - start - own
+        rank.copied_s += 0.0 if spec.is_pinned else copy_s
         card.links.copied_bytes += spec.copied_bytes
         rank.last = (got - asked, copy_s, FORWARD_SHARE * own)
         return start, done, own / (done - start)

@@ -83,7 +83,8 @@ class Usage:
 class Loader:
     """A DataLoader: worker ``j % N`` prepares batch ``j``; batches are delivered in order, N·k of them ahead.
 
-    Without workers whoever asks prepares the batch; its work is then that of "worker" 0.
+    Without workers whoever asks prepares the batch; its work is then that of "worker" 0. Without prefetching all
+    workers begin when they are asked and the last one decides, as environments that step together do.
     """
 
     def __init__(self, *, workers: int, prefetch: int, prep_s: float, batch_bytes: float, disk: Disk) -> None:
@@ -115,6 +116,12 @@ class Loader:
             self._free[0] = now_s
             self._dispatch(now_s, rng)
             return self._ready.popleft()
+        if not self.prefetch:
+            for _ in range(self.workers):
+                self._dispatch(now_s, rng)
+            got = max(self._ready)
+            self._ready.clear()
+            return got
         ready = self._ready.popleft()
         got = max(now_s, ready)
         self._dispatch(got, rng)

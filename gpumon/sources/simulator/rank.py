@@ -28,10 +28,12 @@ class Rank:
     __slots__ = (
         "asked",
         "card",
+        "copied_s",
         "copy_free_s",
         "diary",
         "is_gone",
         "last",
+        "launched_s",
         "loader",
         "main_free_s",
         "memory_offset",
@@ -41,6 +43,7 @@ class Rank:
         "pulse_s",
         "slice",
         "slower",
+        "starved_s",
         "steps",
         "taken_share",
         "worker_pids",
@@ -70,6 +73,8 @@ class Rank:
         """Steps that nobody has asked about, some of them not over yet."""
         self.pulse_s = -inf
         """The last sign of life: a step's end, an evaluation's batch, the start of a checkpoint."""
+        self.starved_s = self.launched_s = self.copied_s = 0.0
+        """What its device has lost to late batches, to slow launches and to copies that nothing overlaps."""
         self.steps = 0
         """Training steps taken out of the diary."""
 

@@ -1,0 +1,1 @@
+"""How good the diagnosis is, measured on simulated runs that the rules were not tuned on."""
