@@ -51,6 +51,7 @@ def test_unsupported_fields_are_dashes_for_that_field_only(tmp_path: Path) -> No
             "gpu.1.clock_graphics": "not_supported",
             "gpu.1.utilization": "not_supported",
             "gpu.1.has_ring": 0,
+            "gpu.1.has_gpm": 0,  # utilization would be taken from it
         }
     )
     full = {index: as_shown(distinct(index)) for index in range(3)}
