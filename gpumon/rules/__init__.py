@@ -10,6 +10,7 @@ from gpumon.rules.comm_bound import comm_bound
 from gpumon.rules.cooling_degraded import cooling_degraded
 from gpumon.rules.cpu_training import cpu_training
 from gpumon.rules.data_starved import data_starved
+from gpumon.rules.disk_full import disk_full
 from gpumon.rules.driver_mismatch import driver_mismatch
 from gpumon.rules.driver_stuck import driver_stuck
 from gpumon.rules.ecc_remap import ecc_remap
@@ -34,10 +35,13 @@ from gpumon.rules.power_brake import power_brake
 from gpumon.rules.power_capped_low import power_capped_low
 from gpumon.rules.ram_pressure import ram_pressure
 from gpumon.rules.rule import Rule
+from gpumon.rules.shm_full import shm_full
 from gpumon.rules.straggler import straggler
 from gpumon.rules.sw_thermal import sw_thermal
 from gpumon.rules.tensor_cores_idle import tensor_cores_idle
+from gpumon.rules.throughput_drop import throughput_drop
 from gpumon.rules.vram_orphaned import vram_orphaned
+from gpumon.rules.worker_ram_leak import worker_ram_leak
 from gpumon.rules.xid import xid
 
 RULES: tuple[Rule, ...] = (
@@ -48,6 +52,9 @@ RULES: tuple[Rule, ...] = (
     driver_mismatch,
     gpu_misconfigured,
     ram_pressure,
+    shm_full,
+    worker_ram_leak,
+    disk_full,
     hw_thermal,
     power_brake,
     sw_thermal,
@@ -59,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     nvlink_down,
     mixed_gpus,
     comm_bound,
+    throughput_drop,
     collective_hang,
     straggler,
     oom_risk,
