@@ -76,7 +76,7 @@ def cpu_training(window: Window, limits: Limits) -> Conclusions:
         Preparing data, building an index, tests or a service may use a framework on the CPU on purpose; where the
         command tells, it stays silent, as for ``--device cpu``. Workers of a job that holds a GPU are never meant.
     """
-    if not window.last.gpus:
+    if not window.last.gpus or window.elapsed_s < limits.window_s - 1.5 * window.interval_s:
         return
     processes = {process.pid: process for process in window.last.processes}
     free = _free(window, limits)

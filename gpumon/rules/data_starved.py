@@ -65,6 +65,8 @@ class _Waiting(NamedTuple):
 _SERIES = "budget.data_pct"
 _KINDS = ("training", "notebook", "unknown")
 _READS_BYTES_PER_S = 20e6
+_WEAK = 0.35
+"""Strength from which a GPU belongs to a job of which another one clearly waits."""
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
 
@@ -98,15 +100,17 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
     processes = {process.pid: process for process in window.last.processes}
     for job in trained_for(window, limits.window_s, kinds=_KINDS):
         gpus = gpus_of(window, job)
-        waiting = {gpu.uuid: one for gpu in gpus if (one := _look(window, job, gpu, processes, limits)) is not None}
+        seen = [one for gpu in gpus if (one := _look(window, job, gpu, processes, limits)) is not None]
+        # Ranks in step wait for the slowest: each shows a part of the waits, so the weaker ones belong to it too.
+        is_any = any(one.strength >= 0.8 for one in seen)
+        waiting = {one.gpu.uuid: one for one in seen if is_any}
         if not waiting:
             yield from _unreadable(window, job, gpus, processes, limits)
         explained: set[str] = set()
-        for group in groups_of([one.gpu for one in waiting.values()], gpus):
-            finding = _finding(window, job, [waiting[gpu.uuid] for gpu in group], limits)
-            if finding is not None:
-                explained.update(gpu.uuid for gpu in group)
-                yield finding
+        finding = _finding(window, job, list(waiting.values()), limits) if waiting else None
+        if finding is not None:
+            explained.update(waiting)
+            yield finding
         rest = [gpu for gpu in gpus if gpu.uuid not in explained and _sleeps(window, job, gpu, processes, limits)]
         for group in groups_of(rest, gpus):
             yield _unknown(window, job, group, limits)
@@ -121,12 +125,12 @@ def _look(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], 
     steps = steps_of(window, rank, limits.window_s) if rank is not None else None
     if steps is None:
         strength = (lost or 0.0) / limits.waits_pct
-        return _Waiting(gpu, trainer, lost or 0.0, strength, None) if strength >= 0.8 else None
+        return _Waiting(gpu, trainer, lost or 0.0, strength, None) if strength >= _WEAK else None
     # A loop that runs ahead of its GPU waits in the loader instead of for the GPU: only gaps of the GPU are lost time.
     felt = window.mean(gpu, _SERIES, steps.seconds)
     share = steps.wait_pct if felt is None else min(steps.wait_pct, felt)
     strength = share / limits.probe_waits_pct
-    return _Waiting(gpu, trainer, share, strength, steps) if strength >= 0.8 else None
+    return _Waiting(gpu, trainer, share, strength, steps) if strength >= _WEAK else None
 
 
 def _unreadable(
@@ -142,15 +146,16 @@ def _unreadable(
 
 def _finding(window: Window, job: Job, group: Sequence[_Waiting], limits: Limits) -> Finding | None:
     gpus = [one.gpu for one in group]
-    share = sum(one.share_pct for one in group) / len(group)
+    worst = max(group, key=lambda one: one.strength)
+    share = worst.share_pct
     trainers = {one.trainer.pid: one.trainer for one in group if one.trainer is not None}
     measured = [one.steps for one in group if one.steps is not None]
     intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, gpus, limits.window_s), measured)
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
     if cause is None and not measured:
         return None
-    strength = sum(one.strength for one in group) / len(group)
-    if not lasts(window, gpus[0], _SERIES, seconds=limits.window_s, at_least=limits.waits_pct / 3):
+    strength = worst.strength
+    if not lasts(window, worst.gpu, _SERIES, seconds=limits.window_s, at_least=limits.waits_pct / 3):
         strength = min(strength, 0.9)
     began = [began_ago_s(window, gpu, _SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
     who = names(gpus, window.last.gpus)

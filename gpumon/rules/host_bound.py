@@ -55,6 +55,8 @@ class _Seen(NamedTuple):
 
 _SWITCHES = ("detect_anomaly", "detect-anomaly")
 _CALM_WORKERS_PCT = 50.0
+_PARTS = 4
+_FULL_PCT = 93.0
 
 
 @rule(
@@ -62,7 +64,7 @@ _CALM_WORKERS_PCT = 50.0
     limits=Limits,
     every_s=5.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "data-starved"),
+    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "h2d-slow", "collective-hang"),
 )
 def host_bound(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for the host: one Python thread cannot launch its work fast enough.
@@ -130,14 +132,22 @@ def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
     picture = seen.picture
     if (seen.worker_cpu_pct or 0.0) >= _CALM_WORKERS_PCT or picture.data_pct >= 5.0:
         return 0.0
-    is_even = _spread(window.samples(seen.gpu, seen.seconds), seen.seconds) < limits.spread_pct
-    is_hollow = picture.sm_pct is not None and picture.sm_pct < 50.0
+    samples = window.samples(seen.gpu, seen.seconds)
+    is_even = _spread(samples, seen.seconds) < limits.spread_pct
+    is_hollow = picture.sm_pct is not None and picture.sm_pct < min(50.0, 0.6 * picture.busy_pct)
     is_light = picture.power_share is None or picture.power_share < limits.power_pct / 100.0
     is_sure = seen.switch is not None or seen.has_probe
-    if not is_sure and not ((is_even or is_hollow) and is_light):
+    if not (is_even or is_hollow) or not (is_light or is_sure) or _is_full_at_times(samples):
         return 0.0
     gap = (100.0 - picture.busy_pct) / (100.0 - limits.busy_below_pct)
     return min(gap, seen.hot_pct / limits.hot_share_pct)
+
+
+def _is_full_at_times(samples: Sequence[float]) -> bool:
+    """A quarter of the time at full use: the rest was a pause, or another phase of the work."""
+    part = max(1, len(samples) // _PARTS)
+    quarters = [samples[at : at + part] for at in range(0, len(samples) - part + 1, part)]
+    return any(sum(quarter) / len(quarter) >= _FULL_PCT for quarter in quarters)
 
 
 def _spread(samples: Sequence[float], seconds: float) -> float:

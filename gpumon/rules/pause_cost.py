@@ -69,7 +69,7 @@ _FIXES = {
     limits=Limits,
     every_s=30.0,
     clear_s=120.0,
-    suppressed_by=("gpu-lost", "driver-stuck"),
+    suppressed_by=("gpu-lost", "driver-stuck", "idle-reserved", "collective-hang"),
 )
 def pause_cost(window: Window, limits: Limits) -> Conclusions:
     """Pauses for checkpoints, evaluation or logging take a good part of the time.
@@ -92,7 +92,7 @@ def pause_cost(window: Window, limits: Limits) -> Conclusions:
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
         trained = job.trained_since_s
-        if job.kind == "serving" or trained is None:
+        if job.kind == "serving" or trained is None or job.phase not in {"train", "pause"}:
             continue
         span_s = min(limits.span_s, window.last.time_s - trained, window.elapsed_s)
         trainers = [processes[pid] for pid in job.trainers if pid in processes]

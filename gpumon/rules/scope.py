@@ -46,13 +46,13 @@ def subject_of(job: Job, group: Sequence[Gpu]) -> Subject:
 
 
 def names(group: Sequence[Gpu], gpus: Sequence[Gpu]) -> str:
-    """``GPU 3``, ``GPUs 0–3``, ``5 GPUs``."""
+    """``GPU 3``, ``GPUs 0–3``, ``GPUs 1, 5``, ``5 GPUs``."""
     if len(group) == 1:
         return f"GPU {label(group[0], gpus)}"
     numbers = [gpu.index for gpu in group]
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"GPUs {numbers[0]}–{numbers[-1]}"
-    return f"{len(numbers)} GPUs"
+    return f"GPUs {', '.join(map(str, numbers))}" if len(numbers) <= 3 else f"{len(numbers)} GPUs"
 
 
 def rolls_out(job: Job, trainer: Process | None) -> bool:
