@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +18,8 @@ WRITTEN_S = 120.0
 RESTART_S = 60.0
 ATTEMPTS_S = 1800.0
 SHORT_S = 300.0
+LEAVES_BYTES = 1e6
+"""Who wrote less in his last two minutes left no checkpoint and no results."""
 _KEPT_S = 3600.0
 _KEPT_MAX = 64
 _GONE_STATES = ("Z", "X")
@@ -53,14 +57,27 @@ class _Life:
         return all(trainer.is_gone() for trainer in self.trainers.values())
 
 
+class _Run(NamedTuple):
+    """One start of a program, of the last half hour."""
+
+    began_s: float
+    name: str
+    user: str | None
+    command: str | None
+    job_id: str
+    lived_s: float = inf
+    """Longer than any while it runs."""
+    is_empty: bool = False
+    """It left next to nothing behind."""
+
+
 class EndingFold:
     """Snapshots and their jobs in, endings out: those of the last hour, newest last."""
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
         self._endings: list[Ending] = []
-        self._runs: list[tuple[float, tuple[str, str | None], str, float]] = []
-        """Start of each run (elapsed), program, job, and how long it lived; longer than any while it runs."""
+        self._runs: list[_Run] = []
         self._now_s = 0.0
 
     def append(self, snapshot: Snapshot, jobs: tuple[Job, ...]) -> tuple[Ending, ...]:
@@ -103,7 +120,8 @@ class EndingFold:
             life = None
         if life is None:
             life = self._lives[job.id] = _Life(job, self._now_s)
-            self._begin(job)
+            first = processes.get(job.trainers[0])
+            self._begin(job, None if first is None else first.command)
         if len(job.trainers) >= len(life.job.trainers) or life.job.phase == "start":
             life.job = job
         for pid in job.trainers:
@@ -120,17 +138,16 @@ class EndingFold:
         if probes:
             life.is_finished = all(rank.phase == "end" for rank in probes)
 
-    def _begin(self, job: Job) -> None:
-        program = (job.name, job.user)
+    def _begin(self, job: Job, command: str | None) -> None:
         only_missed = [one for one in self._endings if one.job.id == job.id and set(one.exits) & set(job.trainers)]
         if only_missed:
             # It was there all the time.
             self._endings = [one for one in self._endings if one not in only_missed]
             return
-        self._runs = [run for run in self._runs if self._now_s - run[0] <= ATTEMPTS_S]
-        self._runs.append((self._now_s, program, job.id, float("inf")))
+        self._runs = [run for run in self._runs if self._now_s - run.began_s <= ATTEMPTS_S]
+        self._runs.append(_Run(self._now_s, job.name, job.user, command, job.id))
         for number, ending in enumerate(self._endings):
-            is_same = (ending.job.name, ending.job.user) == program
+            is_same = (ending.job.name, ending.job.user) == (job.name, job.user)
             if is_same and self._now_s - ending.elapsed_s <= RESTART_S:
                 self._endings[number] = msgspec.structs.replace(ending, is_restarted=True)
 
@@ -146,11 +163,15 @@ class EndingFold:
         lived_s = last_s - life.first_s
         if job.started_s is not None:
             lived_s = max(lived_s, snapshot.time_s - ago_s - job.started_s)
+        written = sum(size for _, size in life.written) if life.is_readable else None
         if len(gone) == len(life.trainers):
+            is_empty = written is not None and written < LEAVES_BYTES and not life.is_finished
             self._runs = [
-                (began, program, key, lived_s if key == job.id else lived) for began, program, key, lived in self._runs
+                run._replace(lived_s=lived_s, is_empty=is_empty) if run.job_id == job.id else run for run in self._runs
             ]
-        mine = [run for run in self._runs if run[1] == (job.name, job.user) and self._now_s - run[0] <= ATTEMPTS_S]
+        mine = [run for run in self._runs if (run.name, run.user) == (job.name, job.user)]
+        command = next((run.command for run in mine if run.job_id == job.id), None)
+        short = [run for run in mine if run.lived_s < SHORT_S and run.is_empty and run.command == command]
         ending = Ending(
             job=job,
             ended_s=snapshot.time_s - ago_s,
@@ -163,9 +184,10 @@ class EndingFold:
             codes={pid: one.code for pid, one in gone.items() if one.code is not None},
             said=life.said,
             is_finished=life.is_finished,
-            written_bytes=sum(size for _, size in life.written) if life.is_readable else None,
+            written_bytes=written,
             attempt=max(1, len(mine)),
-            short_attempts=sum(run[3] < SHORT_S for run in mine),
+            short_attempts=len(short),
+            is_restarted=any(run.began_s >= last_s and run.job_id != job.id for run in mine),
         )
         if not life.is_over():
             life.ending = ending

@@ -480,6 +480,6 @@ class Ending(Value, frozen=True, kw_only=True):
     attempt: int = 1
     """Number of runs of this program by this user within half an hour, this one included."""
     short_attempts: int = 0
-    """How many of them lived less than five minutes."""
+    """How many with the same command line lived less than five minutes and left nothing behind."""
     is_restarted: bool = False
     """The same program was started again within a minute."""

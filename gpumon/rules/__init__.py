@@ -40,6 +40,8 @@ from gpumon.rules.straggler import straggler
 from gpumon.rules.sw_thermal import sw_thermal
 from gpumon.rules.tensor_cores_idle import tensor_cores_idle
 from gpumon.rules.throughput_drop import throughput_drop
+from gpumon.rules.training_died import training_died
+from gpumon.rules.training_ended import training_ended
 from gpumon.rules.vram_orphaned import vram_orphaned
 from gpumon.rules.worker_ram_leak import worker_ram_leak
 from gpumon.rules.xid import xid
@@ -67,6 +69,8 @@ RULES: tuple[Rule, ...] = (
     mixed_gpus,
     comm_bound,
     throughput_drop,
+    training_died,
+    training_ended,
     collective_hang,
     straggler,
     oom_risk,
