@@ -27,6 +27,7 @@ from gpumon.rules.low_power_high_util import low_power_high_util
 from gpumon.rules.memory_hot import memory_hot
 from gpumon.rules.memory_leak import memory_leak
 from gpumon.rules.mixed_gpus import mixed_gpus
+from gpumon.rules.no_progress_single import no_progress_single
 from gpumon.rules.nvlink_down import nvlink_down
 from gpumon.rules.oom_risk import oom_risk
 from gpumon.rules.pause_cost import pause_cost
@@ -72,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     training_died,
     training_ended,
     collective_hang,
+    no_progress_single,
     straggler,
     oom_risk,
     memory_leak,
