@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
@@ -12,14 +11,15 @@ from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
 from gpumon.rules.intake import Cause, Intake, intake_of, waits_of
 from gpumon.rules.main_thread import main_thread
-from gpumon.rules.measured import Steps, steps_of
+from gpumon.rules.measured import Steps
 from gpumon.rules.network_storage_bound import network_storage_bound
 from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.pageable_copies import pageable_copies
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.rules.scope import gpus_of, groups_of, names, rolls_out, subject_of, trained_for
+from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, rolls_out, subject_of, trained_for
 from gpumon.rules.too_few_workers import too_few_workers
+from gpumon.rules.waiting import SERIES, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
 from gpumon.signals import trainer_of, workers_of
 from gpumon.window import Window
@@ -51,22 +51,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Without any sign of the cause: the GPU is busy for less than this, and the main thread sleeps."""
 
 
-class _Waiting(NamedTuple):
-    """One GPU that waits."""
-
-    gpu: Gpu
-    trainer: Process | None
-    share_pct: float
-    strength: float
-    steps: Steps | None
-    """What the probe measured; None from outside."""
-
-
-_SERIES = "budget.data_pct"
 _KINDS = ("training", "notebook", "unknown")
 _READS_BYTES_PER_S = 20e6
-_WEAK = 0.35
-"""Strength from which a GPU belongs to a job of which another one clearly waits."""
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
 
@@ -100,37 +86,34 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
     processes = {process.pid: process for process in window.last.processes}
     for job in trained_for(window, limits.window_s, kinds=_KINDS):
         gpus = gpus_of(window, job)
-        seen = [one for gpu in gpus if (one := _look(window, job, gpu, processes, limits)) is not None]
-        # Ranks in step wait for the slowest: each shows a part of the waits, so the weaker ones belong to it too.
-        is_any = any(one.strength >= 0.8 for one in seen)
-        waiting = {one.gpu.uuid: one for one in seen if is_any}
-        if not waiting:
+        found = _all_waits(window, job, gpus, processes, limits)
+        if not any(waits.share_pct >= 0.8 * _least(waits, limits) for waits in found):
             yield from _unreadable(window, job, gpus, processes, limits)
         explained: set[str] = set()
-        finding = _finding(window, job, list(waiting.values()), limits) if waiting else None
-        if finding is not None:
-            explained.update(waiting)
-            yield finding
+        for waits in found:
+            finding = _finding(window, job, waits, limits)
+            if finding is not None:
+                explained.update(one.gpu.uuid for one in waits.group)
+                yield finding
         rest = [gpu for gpu in gpus if gpu.uuid not in explained and _sleeps(window, job, gpu, processes, limits)]
         for group in groups_of(rest, gpus):
             yield _unknown(window, job, group, limits)
 
 
-def _look(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], limits: Limits) -> _Waiting | None:
-    trainer = trainer_of(job, gpu.uuid, processes)
-    if rolls_out(job, trainer):
-        return None
-    lost = window.mean(gpu, _SERIES, limits.window_s)
-    rank = window.rank_of(trainer.pid) if trainer is not None else None
-    steps = steps_of(window, rank, limits.window_s) if rank is not None else None
-    if steps is None:
-        strength = (lost or 0.0) / limits.waits_pct
-        return _Waiting(gpu, trainer, lost or 0.0, strength, None) if strength >= _WEAK else None
-    # A loop that runs ahead of its GPU waits in the loader instead of for the GPU: only gaps of the GPU are lost time.
-    felt = window.mean(gpu, _SERIES, steps.seconds)
-    share = steps.wait_pct if felt is None else min(steps.wait_pct, felt)
-    strength = share / limits.probe_waits_pct
-    return _Waiting(gpu, trainer, share, strength, steps) if strength >= _WEAK else None
+def _all_waits(
+    window: Window, job: Job, gpus: Sequence[Gpu], processes: Mapping[int, Process], limits: Limits
+) -> list[Waits]:
+    """What the job loses, or each of its GPUs where they do not go in step."""
+    trainers = (processes.get(pid) for pid in job.trainers)
+    if not gpus or any(rolls_out(job, trainer) for trainer in trainers):
+        return []
+    seen = [waiting_of(window, job, gpu, processes, limits.window_s) for gpu in gpus]
+    together = [seen] if is_in_step(job, processes) else [[one] for one in seen]
+    return [waits_in_step(window, group, limits.window_s) for group in together]
+
+
+def _least(waits: Waits, limits: Limits) -> float:
+    return limits.probe_waits_pct if waits.measured() else limits.waits_pct
 
 
 def _unreadable(
@@ -144,20 +127,20 @@ def _unreadable(
         yield Abstention(rule="data-starved", because="the job's processes cannot be read", subject=subject)
 
 
-def _finding(window: Window, job: Job, group: Sequence[_Waiting], limits: Limits) -> Finding | None:
-    gpus = [one.gpu for one in group]
-    worst = max(group, key=lambda one: one.strength)
-    share = worst.share_pct
-    trainers = {one.trainer.pid: one.trainer for one in group if one.trainer is not None}
-    measured = [one.steps for one in group if one.steps is not None]
+def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding | None:
+    share, measured, gpus = waits.share_pct, waits.measured(), [one.gpu for one in waits.group]
+    least = _least(waits, limits)
+    strength = share / least
+    if strength < 0.8 or not gpus:
+        return None
+    trainers = {one.trainer.pid: one.trainer for one in waits.group if one.trainer is not None}
     intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, gpus, limits.window_s), measured)
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
     if cause is None and not measured:
         return None
-    strength = worst.strength
-    if not lasts(window, worst.gpu, _SERIES, seconds=limits.window_s, at_least=limits.waits_pct / 3):
+    if any(quarter < least / 3 for quarter in waits.quarters_pct):
         strength = min(strength, 0.9)
-    began = [began_ago_s(window, gpu, _SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
+    began = [began_ago_s(window, gpu, SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
     who = names(gpus, window.last.gpus)
     return Finding(
         rule="data-starved",
@@ -196,11 +179,11 @@ def _shares(share: float, measured: Sequence[Steps], intake: Intake, limits: Lim
     value = float(round(share))
     if not measured:
         judged_by = f"≥ {limits.waits_pct:g}% of {limits.window_s:g} s"
-        yield Evidence(name="waits for data", value=value, unit="%", judged_by=judged_by, field=_SERIES)
+        yield Evidence(name="waits for data", value=value, unit="%", judged_by=judged_by, field=SERIES)
         return
     first = max(measured, key=lambda steps: steps.wait_pct)
     judged_by = f"≥ {limits.probe_waits_pct:g}% of {first.steps} steps"
-    yield Evidence(name="waits for data", value=value, unit="% of step time", judged_by=judged_by, field=_SERIES)
+    yield Evidence(name="waits for data", value=value, unit="% of step time", judged_by=judged_by, field=SERIES)
     measured_by = float(round(first.wait_pct))
     if measured_by > value + 2:
         yield Evidence(name="loop waits in the loader", value=measured_by, unit="%", judged_by="partly behind the GPU")

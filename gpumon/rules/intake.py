@@ -71,7 +71,7 @@ class Cause(NamedTuple):
     """A warm start may cure it: in the first epoch it is information only."""
 
 
-class Waits(NamedTuple):
+class Weights(NamedTuple):
     """How much a group of GPUs waited in each sample of a window."""
 
     seconds: float
@@ -88,17 +88,17 @@ class Waits(NamedTuple):
         return sum(value * weight for value, weight in pairs) / total if total > 0 else None
 
 
-def waits_of(window: Window, gpus: Sequence[Gpu], seconds: float) -> Waits:
+def waits_of(window: Window, gpus: Sequence[Gpu], seconds: float) -> Weights:
     """Read from the time budget when these GPUs waited for data."""
     lost = [window.series(gpu, "budget.data_pct", seconds) for gpu in gpus]
-    return Waits(seconds, [sum(value or 0.0 for value in column) for column in zip(*lost, strict=True)])
+    return Weights(seconds, [sum(value or 0.0 for value in column) for column in zip(*lost, strict=True)])
 
 
 def intake_of(
     window: Window,
     job: Job,
     trainers: tuple[Process, ...],
-    waits: Waits,
+    waits: Weights,
     measured: Sequence[Steps] = (),
 ) -> Intake:
     """Read the loaders of some ranks of a job while their GPUs waited; an evaluation in between counts for nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.model import Cost, Evidence, Finding, Gpu, Process, Severity, Subject
+from gpumon.model import Cost, Evidence, Finding, Gpu, Host, Process, Severity, Subject
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, names, rolls_out, subject_of
@@ -45,6 +45,8 @@ class _Pauses(NamedTuple):
 
 _WRITES_BYTES_PER_S = 20e6
 _ALIVE_PCT = 20.0
+_MANY = 3
+"""So many pauses are a habit before half an hour has passed; one long checkpoint is none."""
 _FIXES = {
     "checkpoint": (
         "save in the background: torch.distributed.checkpoint.async_save, Lightning's AsyncCheckpointIO",
@@ -115,7 +117,14 @@ def _pauses_of(window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process],
         if value:
             lengths.append(cover) if not was_paused else lengths.append(lengths.pop() + cover)
         was_paused = bool(value) if value is not None else was_paused
-    written = mean_of(_while_paused(window, trainer, "write_bytes_per_s", paused, span_s) for trainer in trainers[:1])
+    host = window.last.host
+    # Processes are remembered for a shorter time than the machine.
+    sources: list[tuple[Process | Host, str]] = [(one, "write_bytes_per_s") for one in trainers[:1]]
+    sources += [(host, "disk_write_bytes_per_s"), (host, "net_tx_bytes_per_s")]
+    written = max(
+        (value for one, field in sources if (value := _while_paused(window, one, field, paused, span_s)) is not None),
+        default=None,
+    )
     uses = mean_of(_while_paused(window, gpu, "utilization_pct", paused, span_s) for gpu in gpus)
     kind = (
         "checkpoint"
@@ -128,7 +137,7 @@ def _pauses_of(window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process],
 
 
 def _while_paused(
-    window: Window, subject: Gpu | Process, field: str, paused: Sequence[float | None], span_s: float
+    window: Window, subject: Gpu | Process | Host, field: str, paused: Sequence[float | None], span_s: float
 ) -> float | None:
     values = window.series(subject, field, span_s)
     return mean_of(value for value, is_paused in zip(values, paused, strict=True) if is_paused)
@@ -148,7 +157,9 @@ def _outlier(pauses: _Pauses, limits: Limits) -> float:
 
 def _finding(window: Window, subject: Subject, gpus: Sequence[Gpu], pauses: _Pauses, limits: Limits) -> Finding:
     share = pauses.share_pct
-    severity: Severity = "warning" if share >= limits.warning_pct and pauses.kind is not None else "info"
+    is_habit = len(pauses.lengths_s) >= _MANY or pauses.span_s >= 0.98 * limits.span_s
+    is_bad = share >= limits.warning_pct and pauses.kind is not None and is_habit
+    severity: Severity = "warning" if is_bad else "info"
     longest = max(pauses.lengths_s)
     span = units.duration(pauses.span_s)
     what = pauses.kind or "pauses"

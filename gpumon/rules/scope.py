@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
 from gpumon.model import Gpu, Job, Process, Subject
@@ -36,6 +36,12 @@ def groups_of(affected: Sequence[Gpu], gpus: Sequence[Gpu]) -> list[list[Gpu]]:
     if len(affected) * 2 > len(gpus):
         return [list(affected)]
     return [[gpu] for gpu in affected]
+
+
+def is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:
+    """Its GPUs meet at every step: ranks of one world, or one process driving all of them."""
+    trainers = [processes[pid] for pid in job.trainers if pid in processes]
+    return len(trainers) <= 1 or all((trainer.world_size or 1) > 1 for trainer in trainers)
 
 
 def subject_of(job: Job, group: Sequence[Gpu]) -> Subject:
