@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.color import Color
 from textual.filter import LineFilter
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.reactive import var
 from textual.screen import Screen
 from textual.strip import Strip
@@ -188,6 +188,7 @@ class Board(Widget):
     DEFAULT_CSS = """
     Board { width: 100%; height: 100%; }
     """
+    virtual_size = var(Size(0, 0))  # Textual lays out and sends all cells once more when its own one changes
 
     def __init__(self, brush: Brush) -> None:
         """A board starts empty; ``show`` fills it."""
@@ -228,7 +229,8 @@ class Board(Widget):
         self.rows = [fit(ascii_row(row) if self.brush.is_ascii else row, width) for row in self._given]
         self._strips = [None] * height
         self._is_narrow = [is_single_width(row) for row in self.rows]
-        self.refresh()
+        if self.size == (width, height):  # else it is about to be laid out, which sends every cell
+            self.refresh()
 
     def _send(self, spans: list[Span], wide: list[int]) -> None:
         painter = self.brush.painter
@@ -283,6 +285,7 @@ class BoardScreen(Screen[T], inherit_bindings=False):
     ALLOW_SELECT = False
     AUTO_FOCUS: ClassVar[str | None] = ""
     BINDINGS: ClassVar[list[BindingType]] = []
+    virtual_size = var(Size(0, 0))  # as the board's
     PART: ClassVar[Part | None] = None
     """The part that up and down move in on this screen; None: the focused one."""
 

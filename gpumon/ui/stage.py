@@ -205,6 +205,8 @@ class Stage(BoardApp):
         if self.terminal is not None and self.terminal.is_stalled:
             self.terminal.owes_redraw = True
             return
+        if self.terminal is not None:
+            self.terminal.forget()
         self.draw()
         self.screen.refresh()
 

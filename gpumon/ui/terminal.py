@@ -20,11 +20,14 @@ import time
 from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING
 
-from textual import constants
+from textual import constants, events
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
+
+from gpumon.ui.painter import SYNC_END, SYNC_START
 
 if TYPE_CHECKING:
     from gpumon.ui.stage import Stage
@@ -33,6 +36,10 @@ SMALL_WRITE = 256
 """A pty with any room at all has room for this much: what may be sent to a descriptor that can block."""
 PENDING_MAX = 1 << 18
 """Beyond this much unsent, pictures are dropped: a full repaint follows when bytes flow again."""
+PICTURE_CHARACTERS = 1000
+"""What is shorter (a bell, a few cells) is sent as often as it is written."""
+RESIZE_QUIET_S = 0.05
+"""A window that is being dragged has many sizes; the one at which it rests is drawn."""
 LAST_WORDS_S = 0.1
 """How long leaving the screen may wait for a terminal that takes no bytes."""
 
@@ -60,24 +67,29 @@ class Terminal(LinuxDriver):
         self._is_leaving = False
         self.owes_redraw = False
         """What is on the terminal is not what was sent or asked for: every cell again, as soon as bytes flow."""
+        self._newest = ""
+        """What was written last: Textual sends all cells of a screen twice when it opens."""
+        self._resize_timer: asyncio.TimerHandle | None = None
         self._typed = app.typed
         app.terminal = self
 
     @property
     def is_stalled(self) -> bool:
-        """Bytes wait because the terminal takes none: draw nothing until ``resumed``."""
-        return bool(self._pending) or self.is_gone
+        """Bytes wait because the terminal takes none, or its size is changing: draw nothing until asked to."""
+        return bool(self._pending) or self.is_gone or self._resize_timer is not None
 
     # --- output ---
 
     def write(self, data: str) -> None:
         """Send now what the terminal takes; the rest follows when it can."""
-        if self.is_gone:
+        if self.is_gone or data == self._newest:
             return
         with self._lock:
             if len(self._pending) > PENDING_MAX and not self._is_leaving:
                 self.owes_redraw = True
                 return
+            if data not in (SYNC_START, SYNC_END):
+                self._newest = data if len(data) >= PICTURE_CHARACTERS else ""
             self._pending += data.encode("utf-8", "replace")
             self._send()
             must_wait = bool(self._pending) and not self._is_draining
@@ -147,6 +159,29 @@ class Terminal(LinuxDriver):
             self._must_signal_resume = True
         self._is_leaving = False
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._key_thread is not None and self._key_thread.is_alive():  # else the terminal could not be taken
+            signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._await_rest))
+
+    def _await_rest(self) -> None:
+        """The window's size is changing: say so once it has been the same for a moment."""
+        if self._resize_timer is not None:
+            self._resize_timer.cancel()
+        self._resize_timer = self._loop.call_later(RESIZE_QUIET_S, self._take_size)
+
+    def _take_size(self) -> None:
+        self._resize_timer = None
+        if self._is_leaving or self.is_gone:
+            return
+        size = Size(*self._get_terminal_size())
+        self.owes_redraw &= bool(self._pending)  # every cell is sent now in any case
+        if size != self._screen.size:
+            self._screen.post_message(events.Resize(size, size))
+        else:  # there and back: what the terminal made of the cells on the way is not what was sent
+            self._screen.redraw()
+
+    def forget(self) -> None:
+        """What was sent may not be on the terminal any more: send it again when it is written again."""
+        self._newest = ""
 
     def disable_input(self) -> None:
         """Wake the input thread so that it ends now, and wait for it."""
@@ -204,9 +239,12 @@ class Terminal(LinuxDriver):
             return b""
 
     def process_message(self, message: Message) -> None:
-        """Note what the terminal says it can do on the way."""
+        """Note what the terminal says it can do on the way; sizes wait until they rest."""
         if isinstance(message, TerminalSupportsSynchronizedOutput):
             self.has_sync = True
+        if isinstance(message, events.Resize):
+            self._loop.call_soon_threadsafe(self._await_rest)
+            return
         super().process_message(message)
 
 

@@ -84,6 +84,57 @@ def test_age_grows_when_frames_stop() -> None:
         program.wait_until(lambda text: "age 3s" in text or "age 4s" in text, "no growing age", 10.0)
 
 
+TITLE = b" gpumon "
+"""Sent with every whole picture, and never alone: nothing in it changes."""
+
+
+def test_start_sends_one_picture() -> None:
+    """Opening the screen sends every cell once: Textual's second and third picture of it stay unsent."""
+    with screen("interval=20", "gpus=8", width=120, height=40) as program:
+        program.wait_for(READY)
+        program.read_until_quiet()
+        assert program.output.count(TITLE) == 1
+        assert len(program.output) < 12_000
+
+
+def test_resize_sends_one_picture() -> None:
+    """A window that is dragged through twenty sizes gets one picture, of the size at which it rests."""
+    with screen("interval=20", "gpus=8", width=120, height=40) as program:
+        program.wait_for(READY)
+        program.read_until_quiet()
+        for step in range(20):
+            program.resize(100 + 5 * step, 30 + step)
+            time.sleep(0.01)
+        program.resize(199, 60)
+        sent = program.read(1.0)
+        assert sent.count(TITLE) == 1
+        assert len(sent) < 24_000
+        assert program.rows[59].startswith(" ? help")
+        assert program.rows[0].rstrip()[-8:-6].isdigit()
+
+
+def test_resize_there_and_back_repairs_the_picture() -> None:
+    """A size that is the old one again after a moment: the cells that the terminal dropped on the way come back."""
+    with screen("interval=20", "gpus=8", width=120, height=40) as program:
+        program.wait_for(READY)
+        program.read_until_quiet()
+        before = program.text
+        program.resize(60, 20)
+        program.resize(120, 40)
+        assert program.text != before
+        program.wait_until(lambda text: text == before, "no repair", 5.0)
+
+
+def test_redraw_sends_every_cell_again() -> None:
+    """Ctrl-L sends the picture although it is the same as the last one."""
+    with screen("interval=20") as program:
+        program.wait_for(READY)
+        program.read_until_quiet()
+        for _ in range(2):
+            program.type(b"\x0c")
+            assert program.read(0.6).count(TITLE) == 1
+
+
 def test_resize_to_tiny_and_back(running: PtyProgram) -> None:
     """20×5 and back to 100×30: the picture fills each size, and the program lives on."""
     running.resize(20, 5)
@@ -228,7 +279,7 @@ def test_dumb_terminal_is_refused() -> None:
 
 def test_failure_of_the_sampler_surfaces() -> None:
     """An exception on the sampler's thread ends the program with its traceback, terminal restored."""
-    with screen("fail_after=3") as program:
+    with screen("fail_after=3", "interval=1") as program:
         assert program.wait_for_exit(10.0) == 1
         assert "the fake source fails as told" in program.text
         assert b"\x1b[?1049l" in program.output
