@@ -1,4 +1,4 @@
-"""Knows how to find the one moment at which a noisy level changed for good, and when there is none."""
+"""Knows how much a level scatters, and the one moment at which it changed for good, or that there is none."""
 
 from __future__ import annotations
 
@@ -53,6 +53,14 @@ def change_point(values: Sequence[float], *, before: int, after: int) -> Change 
     near = max(2, min(before, after) // 2)
     around = _mean(values[index : index + near]) - _mean(values[index - near : index])
     return Change(at=index, rise=rise) if sign * around >= _ABRUPT_SHARE * abs(rise) else None
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Root mean square about the mean; 0 without values."""
+    if not values:
+        return 0.0
+    mean = _mean(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

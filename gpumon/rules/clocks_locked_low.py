@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import pstdev
 from typing import NamedTuple
 
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu
 from gpumon.rules import thermal
+from gpumon.rules.change import deviation
 from gpumon.rules.limiters import UNKNOWN, boards, duties_pct
 from gpumon.rules.onset import LOOK_BACK_S, began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -96,17 +96,19 @@ def _low(window: Window, gpu: Gpu, limits: Limits) -> _Low | None:
         ("SM", "sm_clock_mhz", gpu.sm_clock_max_mhz, limits.clock_pct),
         ("memory", "memory_clock_mhz", gpu.memory_clock_max_mhz, limits.memory_clock_pct),
     ):
-        values = [value for value in window.series(gpu, field, limits.window_s) if value is not None]
-        # Where the highest clock is not reported, the highest one seen stands for it.
-        seen = (value for value in window.series(gpu, field, LOOK_BACK_S) if value is not None)
-        top = known_top or max(seen, default=None)
         mean = window.mean(gpu, field, limits.window_s)
-        if mean is None or not top or not values or pstdev(values) >= limits.steady_mhz:
+        # Where the highest clock is not reported, the highest one seen stands for it.
+        top = known_top or max(_known(window, gpu, field, LOOK_BACK_S), default=None)
+        strength = 0.0 if mean is None or not top else (1.0 - mean / top) / (1.0 - share_pct / 100.0)
+        if mean is None or not top or strength < 0.8:
             continue
-        strength = (1.0 - mean / top) / (1.0 - share_pct / 100.0)
-        if strength >= 0.8:
+        if deviation(_known(window, gpu, field, limits.window_s)) < limits.steady_mhz:
             return _Low(which, field, mean, top, known_top is not None, strength)
     return None
+
+
+def _known(window: Window, gpu: Gpu, field: str, seconds: float) -> list[float]:
+    return [value for value in window.series(gpu, field, seconds) if value is not None]
 
 
 def _is_warm(window: Window, gpu: Gpu, limits: Limits) -> bool:
@@ -123,9 +125,9 @@ def _confidence(window: Window, gpu: Gpu, low: _Low, limits: Limits) -> Confiden
     duties = duties_pct(window, gpu, limits.window_s)
     if duties is None or not low.is_top_known:
         # Limiters make a clock wander; one that does not move at all, far below its highest, is held by none.
-        values = [value for value in window.series(gpu, low.field, limits.window_s) if value is not None]
+        is_still = deviation(_known(window, gpu, low.field, limits.window_s)) < 1.0
         is_held = duties is not None and any(duty >= limits.limiter_pct for duty in duties.values())
-        return "possible" if is_half and pstdev(values) < 1.0 and not is_held else None
+        return "possible" if is_half and is_still and not is_held else None
     return None if any(duty >= limits.limiter_pct for duty in duties.values()) else "likely"
 
 

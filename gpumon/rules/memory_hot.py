@@ -21,6 +21,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """So near to its limit the memory is hot."""
     share_pct: float = 90.0
     """Share of the window in which it must be so near."""
+    core_margin_c: float = 8.0
+    """How far the core must stay below its own limit; nearer, the whole card is hot: information only."""
     slowed_pct: float = 1.0
     """Share of the window in which the thermal limiter held the clock: from there on it is critical."""
 
@@ -32,8 +34,8 @@ _SERIES = "memory_temperature_c"
     "memory-hot",
     limits=Limits,
     every_s=5.0,
-    clear_s=30.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal"),
+    clear_s=60.0,
+    suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal", "sw-thermal"),
 )
 def memory_hot(window: Window, limits: Limits) -> Conclusions:
     """The GPU's memory is at its temperature limit, whatever the temperature of the core.
@@ -52,8 +54,9 @@ def memory_hot(window: Window, limits: Limits) -> Conclusions:
         moving a job that is bound by bandwidth to another card.
 
     When it is wrong:
-        A limit that is only assumed may not be this card's, so the word is possible there. Most consumer cards have
-        no sensor for it, or none that the driver shows.
+        A limit that is only assumed may not be this card's, so the word is possible there. A card whose core is within
+        8 °C of its own limit is hot as a whole, which is no fault as long as the clock stays: information only. Most
+        consumer cards have no sensor for it, or none that the driver shows.
     """
     for gpu in boards(window):
         if gpu.memory_temperature_c is None:
@@ -73,7 +76,9 @@ def _finding(window: Window, gpu: Gpu, limit: tuple[float, str], strength: float
     memory = window.mean(gpu, _SERIES, 30.0) or limit_c
     core, slowed = window.mean(gpu, "temperature_c", 30.0), window.mean(gpu, "throttled_pct.sw_thermal", 60.0)
     is_slowed = slowed is not None and slowed >= limits.slowed_pct
-    is_the_limit = is_slowed and memory >= limit_c - 1.0 and thermal.is_core_cool(window, gpu)
+    margin_c = thermal.core_margin_c(window, gpu)
+    is_core_cool = margin_c is None or margin_c >= limits.core_margin_c
+    is_the_limit = is_slowed and thermal.is_memory_the_limit(window, gpu, limits.window_s)
     began_s = began_ago_s(window, gpu, _SERIES, lambda value: value >= limit_c - limits.margin_c)
     watts = thermal.power_limit_w(window, gpu)
     lower = () if watts is None else (f"at once: nvidia-smi -i {gpu.index} -pl {watts} (root)",)
@@ -81,7 +86,7 @@ def _finding(window: Window, gpu: Gpu, limit: tuple[float, str], strength: float
     core_text = "" if core is None else f", core {core:.0f}"
     return Finding(
         rule="memory-hot",
-        severity="critical" if is_the_limit else "warning",
+        severity="critical" if is_the_limit else "warning" if is_core_cool else "info",
         confidence="possible" if gpu.memory_temperature_max_c is None else "certain" if is_the_limit else "likely",
         subject=thermal.subject_of(gpu),
         summary=f"memory of GPU {gpu.index} {'slows it down: too hot' if is_the_limit else 'is at its heat limit'}",

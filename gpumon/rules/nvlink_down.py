@@ -9,7 +9,7 @@ import msgspec
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity, Subject
 from gpumon.rules import thermal
 from gpumon.rules.limiters import boards
-from gpumon.rules.links import growth
+from gpumon.rules.links import Growth, growth
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -92,8 +92,10 @@ def _lacks_fabric(window: Window, gpu: Gpu) -> bool:
 def _troubles(window: Window, gpu: Gpu, cards: Sequence[Gpu], limits: Limits) -> Iterator[Finding]:
     """What is wrong with the links of one GPU, the worst first."""
     index, active, total = gpu.index, int(gpu.nvlinks_active or 0), gpu.nvlinks_total or 0
-    seen = [value for value in window.series(gpu, "nvlinks_active", _BASELINE_S) if value is not None]
-    best = int(max(seen, default=active))
+    best = active
+    if active < total:
+        seen = [value for value in window.series(gpu, "nvlinks_active", _BASELINE_S) if value is not None]
+        best = int(max(seen, default=active))
     shown = Evidence(
         name="active NVLinks",
         value=float(active),
@@ -105,14 +107,14 @@ def _troubles(window: Window, gpu: Gpu, cards: Sequence[Gpu], limits: Limits) ->
         text, cause = f"{best - active} of {best} NVLinks went down", "link-lost"
         finding = _finding(gpu, ("critical", "certain"), (f"GPU {index} lost {best - active} of {best} NVLinks", text))
         yield _with(finding, cause, shown, began_ago_s(window, gpu, "nvlinks_active", lambda value: value < best))
-    failures = growth(window, gpu, "nvlink_recovery_failures", limits.errors_window_s)
+    failures = _grown(window, gpu, "nvlink_recovery_failures", limits.errors_window_s)
     if failures is not None and failures.grown > 0:
         text = f"{failures.grown:.0f} failed recoveries of a link"
         finding = _finding(gpu, ("critical", "certain"), (f"an NVLink of GPU {index} fails to recover", text))
         yield _with(
             finding, "recovery-failed", _counted("failed recoveries", failures.grown, "nvlink_recovery_failures")
         )
-    crc = growth(window, gpu, "nvlink_crc_errors", limits.crc_window_s)
+    crc = _grown(window, gpu, "nvlink_crc_errors", limits.crc_window_s)
     if crc is not None and crc.grown >= 0.8 * limits.crc_per_s * limits.crc_window_s:
         per_s = crc.grown / limits.crc_window_s
         text = f"{per_s:.0f} CRC errors per second, {limits.crc_per_s:g} are too many"
@@ -124,11 +126,16 @@ def _troubles(window: Window, gpu: Gpu, cards: Sequence[Gpu], limits: Limits) ->
         text = f"{active} active links, GPUs of this model have {usual}"
         finding = _finding(gpu, ("warning", "likely"), (f"GPU {index} has {active} NVLinks, others {usual}", text))
         yield _with(finding, "fewer-than-siblings", shown)
-    errors = growth(window, gpu, "nvlink_errors", limits.errors_window_s)
+    errors = _grown(window, gpu, "nvlink_errors", limits.errors_window_s)
     if errors is not None and errors.grown > 0:
         text = f"{errors.grown:.0f} errors in {limits.errors_window_s / 60:g} min, repaired by repeating"
         finding = _finding(gpu, ("info", "certain"), (f"NVLinks of GPU {index} made errors and go on", text))
         yield _with(finding, "errors", _counted("NVLink errors", errors.grown, "nvlink_errors"))
+
+
+def _grown(window: Window, gpu: Gpu, field: str, seconds: float) -> Growth | None:
+    """A count that is 0 has not grown."""
+    return growth(window, gpu, field, seconds) if getattr(gpu, field) else None
 
 
 def _counted(name: str, value: float, field: str) -> Evidence:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import pstdev
-
 from gpumon.model import Abstention, Evidence, Finding, Gpu
 from gpumon.rules import thermal
+from gpumon.rules.change import deviation
 from gpumon.rules.limiters import UNKNOWN, boards
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -121,7 +120,7 @@ def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Conc
     if duty is None or len(powers) < 3 or heat >= 5.0:
         return
     power = sum(powers) / len(powers)
-    is_flat = pstdev(powers) <= 0.03 * power
+    is_flat = deviation(powers) <= 0.03 * power
     if duty < 90.0 or not is_flat or 100.0 * power >= limits.plateau_pct * limit:
         return
     yield Finding(

@@ -65,7 +65,9 @@ def sw_thermal(window: Window, limits: Limits) -> Conclusions:
             yield Abstention(rule="sw-thermal", because=UNKNOWN, subject=thermal.subject_of(gpu))
             continue
         duty = window.mean(gpu, _SERIES, limits.window_s)
-        if duty is None or duty < 0.8 * limits.duty_pct or thermal.is_memory_the_limit(window, gpu):
+        if duty is None or duty < 0.8 * limits.duty_pct:
+            continue
+        if thermal.is_memory_the_limit(window, gpu, limits.window_s):
             continue
         heat = thermal.heat_of(window, gpu)
         strength = _strength(window, gpu, heat, duty, limits)

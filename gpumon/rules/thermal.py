@@ -81,16 +81,31 @@ def memory_limit_c(gpu: Gpu) -> tuple[float, str]:
     return limit_c, f"usual limit {limit_c:.0f}"
 
 
-def is_core_cool(window: Window, gpu: Gpu) -> bool:
-    """The core stays clearly below its own limit."""
+def core_margin_c(window: Window, gpu: Gpu) -> float | None:
+    """How far the core stays below its own limit; None where one of them is unknown."""
     core, limit = window.mean(gpu, "temperature_c", _NOW_S), temperature_limit_c(gpu)
-    return core is not None and limit is not None and core <= limit - 5.0
+    return None if core is None or limit is None else limit - core
 
 
-def is_memory_the_limit(window: Window, gpu: Gpu) -> bool:
-    """The memory is at its temperature limit and the core is not, so the memory holds the clock."""
-    memory = window.mean(gpu, "memory_temperature_c", _NOW_S)
-    return memory is not None and memory >= memory_limit_c(gpu)[0] - 3.0 and is_core_cool(window, gpu)
+def is_memory_the_limit(window: Window, gpu: Gpu, seconds: float) -> bool:
+    """While the thermal limiter held the clock, the memory was at its limit and the core was not."""
+    limit = temperature_limit_c(gpu)
+    if gpu.memory_temperature_c is None or limit is None:
+        return False
+    held, memory, core = (
+        window.series(gpu, field, seconds)
+        for field in ("throttled_pct.sw_thermal", "memory_temperature_c", "temperature_c")
+    )
+    while_held = [
+        (one, other)
+        for share, one, other in zip(held, memory, core, strict=True)
+        if share and one is not None and other is not None
+    ]
+    if not while_held:
+        return False
+    memory_c = sum(one for one, _ in while_held) / len(while_held)
+    core_c = sum(other for _, other in while_held) / len(while_held)
+    return memory_c >= memory_limit_c(gpu)[0] - 3.0 and core_c <= limit - 5.0
 
 
 def subject_of(gpu: Gpu) -> Subject:

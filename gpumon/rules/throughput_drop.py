@@ -60,7 +60,7 @@ _LEAST_BINS = 12
 @rule(
     "throughput-drop",
     limits=Limits,
-    every_s=10.0,
+    every_s=15.0,
     clear_s=60.0,
     suppressed_by=(
         "gpu-lost",
@@ -93,9 +93,10 @@ def throughput_drop(window: Window, limits: Limits) -> Conclusions:
         sequences, another dataset; a profiler shows which part of the step grew.
 
     When it is wrong:
-        Longer sequences or a larger model stage are slower by design and look the same; unexplained drops are therefore
-        information only, and so is everything in the first ten minutes of a process. A larger batch is told apart where
-        the probe counts samples. Evaluation and checkpoints are left out.
+        Longer sequences or a larger stage of the model are slower by design and look the same; without a cause the word
+        is possible. A larger batch is told apart where the probe counts samples; where it does not, a drop without a
+        cause is information only, and so is everything in the first ten minutes of a process. Evaluation and
+        checkpoints are left out.
     """
     for job in window.jobs:
         if job.kind != "training" or job.phase != "train" or job.trained_since_s is None:
@@ -192,7 +193,9 @@ def _drop(pace: _Pace, limits: Limits) -> _Drop | None:
 def _finding(job: Job, pace: _Pace, drop: _Drop, cause: Moved | None, drop_pct: float) -> Finding:
     slower_pct = 100.0 * (1.0 - 1.0 / drop.longer)
     is_probed = pace.field != "sm_active_pct"
-    is_warning = is_probed and cause is not None and not job.is_first_epoch
+    # Where samples are not counted, a larger batch looks the same.
+    is_known = pace.field == "samples_per_s" or (is_probed and cause is not None)
+    is_warning = is_known and not job.is_first_epoch
     confidence: Confidence = "likely" if is_probed and cause is not None else "possible"
     unexplained = "nothing else changed: code, data or sequence lengths?"
     return Finding(
