@@ -141,7 +141,10 @@ def _finding(still: _Still, patience: float, limits: Limits) -> Finding:
         cause, text = "workers-asleep", f"its {len(workers)} workers sleep as well: perhaps a deadlock"
     dump = f"py-spy dump --pid {owner.pid}"
     resume = f"kill -CONT {owner.pid}"
-    fixes = (f"{dump}: the line it waits in", "a run with num_workers=0 tells whether the loader is to blame")
+    fixes: tuple[str, ...] = (
+        f"{dump}: the line it waits in",
+        "a run with num_workers=0 tells whether the loader is to blame",
+    )
     fixes += ("DataLoader(timeout=120): it fails instead of waiting", "end it and resume from the last checkpoint")
     return Finding(
         rule="no-progress-single",
