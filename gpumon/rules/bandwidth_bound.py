@@ -26,7 +26,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits=Limits,
     every_s=10.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck"),
+    suppressed_by=("gpu-lost", "driver-stuck", "collective-hang"),
 )
 def bandwidth_bound(window: Window, limits: Limits) -> Conclusions:
     """The GPU's memory is the limit: it moves data most of the time and multiplies little.

@@ -17,12 +17,12 @@ from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.pageable_copies import pageable_copies
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, rolls_out, subject_of, trained_for
+from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, part_of, rolls_out, subject_of, trained_for
 from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.waiting import SERIES, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
 from gpumon.signals import trainer_of, workers_of
-from gpumon.window import Window
+from gpumon.window import PAUSED_FIELD, Window
 
 CAUSES = (
     cpu_contention,
@@ -53,11 +53,16 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 _KINDS = ("training", "notebook", "unknown")
 _READS_BYTES_PER_S = 20e6
+_PAUSED_PCT = 3.0
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
 
 @rule(
-    "data-starved", limits=Limits, every_s=5.0, clear_s=60.0, suppressed_by=("gpu-lost", "driver-stuck", "cpu-training")
+    "data-starved",
+    limits=Limits,
+    every_s=5.0,
+    clear_s=60.0,
+    suppressed_by=("gpu-lost", "driver-stuck", "cpu-training", "collective-hang"),
 )
 def data_starved(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for input: the next batch is not ready when the last one is done.
@@ -142,11 +147,12 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
         strength = min(strength, 0.9)
     began = [began_ago_s(window, gpu, SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
     who = names(gpus, window.last.gpus)
+    is_together = is_in_step(job, {process.pid: process for process in window.last.processes})
     return Finding(
         rule="data-starved",
         severity=_severity(job, intake, cause, share, limits, is_measured=bool(measured)),
         confidence=_confidence(cause, is_measured=bool(measured)),
-        subject=subject_of(job, gpus),
+        subject=part_of(job, gpus) if is_together else subject_of(job, gpus),
         summary=f"{who} wait{'s' * (len(gpus) == 1)} for data {share:.0f}% of the time",
         strength=strength,
         cause=cause.id if cause is not None else None,
@@ -210,6 +216,8 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
     if trainer is None or job.kind != "training" or window.rank_of(trainer.pid) is not None or rolls_out(job, trainer):
         return False
     if not any(one.role == "dataloader-worker" for one in workers_of(job, trainer.pid, processes)):
+        return False
+    if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
         return False
     use = window.mean(gpu, "utilization_pct", limits.window_s)
     asleep = window.share(trainer, "main_thread_cpu_pct", limits.window_s, below=50.0)

@@ -46,7 +46,7 @@ _DEBUGGERS = re.compile(r"\b(i?pdb|debugpy|pydevd|cuda-gdb)\b")
     limits=Limits,
     every_s=30.0,
     clear_s=30.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "cpu-training"),
+    suppressed_by=("gpu-lost", "driver-stuck", "cpu-training", "collective-hang"),
 )
 def idle_reserved(window: Window, limits: Limits) -> Conclusions:
     """A process holds GPU memory and does no work there.

@@ -28,7 +28,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits=Limits,
     every_s=10.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "data-starved"),
+    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "collective-hang", "straggler"),
 )
 def kernels_too_small(window: Window, limits: Limits) -> Conclusions:
     """The GPU is always busy but mostly empty: its kernels are too small for it.

@@ -39,7 +39,15 @@ _EARLIER_MINUTES = 60
     limits=Limits,
     every_s=10.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "sw-thermal", "hw-thermal"),
+    suppressed_by=(
+        "gpu-lost",
+        "driver-stuck",
+        "data-starved",
+        "sw-thermal",
+        "hw-thermal",
+        "collective-hang",
+        "straggler",
+    ),
 )
 def low_power_high_util(window: Window, limits: Limits) -> Conclusions:
     """A kernel always runs, but the GPU works lightly: it draws little power.

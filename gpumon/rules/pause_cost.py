@@ -71,7 +71,7 @@ _FIXES = {
     limits=Limits,
     every_s=30.0,
     clear_s=120.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "idle-reserved", "collective-hang"),
+    suppressed_by=("gpu-lost", "driver-stuck", "idle-reserved", "collective-hang", "ram-pressure"),
 )
 def pause_cost(window: Window, limits: Limits) -> Conclusions:
     """Pauses for checkpoints, evaluation or logging take a good part of the time.
@@ -144,7 +144,9 @@ def _while_paused(
 
 
 def _strength(pauses: _Pauses, limits: Limits) -> float:
-    return max(pauses.share_pct / limits.info_pct, _outlier(pauses, limits))
+    # What cannot be told (a debugger, somebody's sleep) is worth a word only where it is much.
+    least = limits.info_pct if pauses.kind is not None else limits.warning_pct
+    return max(pauses.share_pct / least, _outlier(pauses, limits))
 
 
 def _outlier(pauses: _Pauses, limits: Limits) -> float:

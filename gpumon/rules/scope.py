@@ -51,6 +51,13 @@ def subject_of(job: Job, group: Sequence[Gpu]) -> Subject:
     return Subject(kind="job", job=job.id)
 
 
+def part_of(job: Job, group: Sequence[Gpu]) -> Subject:
+    """The job, with the GPU in it that is meant where it is one: which one it is may change while the trouble stays."""
+    if len(job.gpu_uuids) == 1 or len(group) > 1:
+        return subject_of(job, group)
+    return Subject(kind="job", gpu=group[0].index, uuid=group[0].uuid, job=job.id)
+
+
 def names(group: Sequence[Gpu], gpus: Sequence[Gpu]) -> str:
     """``GPU 3``, ``GPUs 0–3``, ``GPUs 1, 5``, ``5 GPUs``."""
     if len(group) == 1:

@@ -30,7 +30,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits=Limits,
     every_s=10.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck"),
+    suppressed_by=("gpu-lost", "driver-stuck", "collective-hang"),
 )
 def tensor_cores_idle(window: Window, limits: Limits) -> Conclusions:
     """The GPU computes in full FP32 on its CUDA cores while its tensor cores do nothing.
