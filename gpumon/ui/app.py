@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from textual.actions import ActionParseResult
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 
 from gpumon.model import Alert, Process
 from gpumon.ui import selection
@@ -15,6 +18,12 @@ from gpumon.ui.view import alert_key, longer, next_interval, shorter
 
 def _key(keys: str, action: str, *, is_priority: bool = False) -> Binding:
     return Binding(keys, action, show=False, priority=is_priority)
+
+
+_NEEDS_FRAME = frozenset(
+    {"move", "page", "end", "part", "gpu", "next_gpu", "open", "why", "mute", "copy_fix", "signal"}
+)
+"""Actions on something that is shown."""
 
 
 class GpumonApp(Stage):
@@ -51,6 +60,18 @@ class GpumonApp(Stage):
         _key("y", "copy_fix"),
         _key("K,f9", "signal"),
     ]
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Do what a key means; what needs something to act on waits for the first frame."""
+        if self.frame is None and isinstance(action, str) and action.partition("(")[0] in _NEEDS_FRAME:
+            self.early.append(action)
+            return True
+        return await super().run_action(action, default_namespace, namespaces)
 
     # --- everywhere ---
 

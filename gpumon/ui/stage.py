@@ -102,6 +102,8 @@ class Stage(BoardApp):
         self.mutes = mutes or MuteList()
         self.typed = typed
         """Keys that came before the screen was there."""
+        self.early: list[str] = []
+        """Actions of keys that came before there was anything to act on."""
         self.terminal: Terminal | None = None
         self.failure: Exception | None = None
         """What ended sampling; raised again once the terminal is restored."""
@@ -183,6 +185,8 @@ class Stage(BoardApp):
             self._set(**changes)
         self.draw()
         if is_first:
+            for action in self.early:
+                self.call_later(self.run_action, action)
             self.call_after_refresh(self._settle)
 
     def _settle(self) -> None:

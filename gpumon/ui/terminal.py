@@ -215,7 +215,8 @@ class Terminal(LinuxDriver):
         self._typed = b""
         while True:
             if data:
-                text, held = _without_late_answer(held + decoder.decode(data))
+                # Typed before the terminal was ours, Enter came through as a newline.
+                text, held = _without_late_answer(held + decoder.decode(data).replace("\n", "\r"))
                 for event in parser.feed(text) if text else ():  # feeding nothing means end of file to it
                     self.process_message(event)
             # One more round after each read: a lone Escape is one only when nothing follows it.

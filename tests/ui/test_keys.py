@@ -48,6 +48,24 @@ def top(app: GpumonApp) -> str:
     return type(app.screen).__name__
 
 
+def test_keys_before_the_first_frame_wait_for_it(throttled: list[Frame]) -> None:
+    """`3`, Enter while the driver has not answered yet: GPU 3's detail opens with the first frame; `?` at once."""
+
+    async def run() -> None:
+        app = GpumonApp(None, Config(), ViewState(), Palette("dark", 256))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("3", "enter", "question_mark")
+            assert top(app) == "HelpScreen"
+            await pilot.press("escape")
+            app.post_message(FrameReady(throttled[0]))
+            await pilot.pause()
+            await pilot.pause()
+            assert top(app) == "DetailScreen"
+            assert app.view.gpu == throttled[0].window.last.gpus[3].uuid
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("keys", "screens"),
     [

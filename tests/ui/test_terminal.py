@@ -332,6 +332,16 @@ def test_keys_typed_before_the_screen_are_kept() -> None:
         assert program.wait_for_exit(15.0) == 0
 
 
+@pytest.mark.parametrize("theme", ["auto", "dark"])
+@pytest.mark.parametrize("delay_s", [0.0, 0.4])
+def test_enter_typed_before_the_screen_opens_it(theme: str, delay_s: float) -> None:
+    """`1`, Enter typed while the program starts: GPU 1's detail opens, whether or not the terminal is being asked."""
+    with screen(f"theme={theme}") as program:
+        program.read(delay_s)
+        program.type("1\r")
+        program.wait_for("› GPU 1 ·")
+
+
 @pytest.mark.parametrize(
     ("environment", "has_color", "is_ascii"),
     [
