@@ -137,7 +137,7 @@ class Gpu(Value, frozen=True, kw_only=True):
 
 
 class Process(Value, frozen=True, kw_only=True):
-    """A process that holds GPU memory, or a descendant of one (dataloader workers, compile children)."""
+    """A process that holds GPU memory or trains on the CPU, or a descendant of one (loader workers, compilers)."""
 
     pid: int
     ppid: int | None = None

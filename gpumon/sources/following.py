@@ -46,6 +46,8 @@ class Following:
         self._kept_stats = min(_KEPT_MAX, room // 4)
         self._kept_counters = min(_KEPT_MAX, room // 16)
         """Three descriptors each."""
+        self.strangers: AbstractSet[int] = frozenset()
+        """Those among the holders whose pid is of this /proc for sure: not the driver named them."""
         self.watches: dict[int, Watch] = {}
         self.gone: dict[int, float] = {}
         """Who ended a moment ago, and when: the driver's list lags."""
@@ -103,7 +105,7 @@ class Following:
         self._is_settled = True
 
     def _take_up_holder(self, pid: int, now: float) -> bool:
-        if self._is_namespaced and not self._is_trusted(pid, now):
+        if self._is_namespaced and pid not in self.strangers and not self._is_trusted(pid, now):
             return False
         return self._take_up(pid, now) is not None
 

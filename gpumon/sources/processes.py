@@ -14,6 +14,7 @@ from gpumon.sources.identity import Behaviour
 from gpumon.sources.proc import Watch
 from gpumon.sources.records import Records, holder_of
 from gpumon.sources.states import PROCESSES_MAX, StateSampler
+from gpumon.sources.strangers import Strangers
 
 _FEW_GPUS = 4
 _FEW_PROCESSES = 32
@@ -26,6 +27,7 @@ _MAPS_AT_ONCE = 2
 """The maps of a big trainer take milliseconds: 64 of them in one reading would be seen as a stutter."""
 _DATA_AGAIN_S = 60.0
 _DATA_KNOWN_AGAIN_S = 600.0
+_NO_GPU = GpuUse({}, None)
 
 
 class ProcessReader:
@@ -35,6 +37,7 @@ class ProcessReader:
         self._following = Following(proc, is_namespaced=is_namespaced)
         self._filesystems = DataFilesystems(proc)
         self._states = StateSampler(proc)
+        self._strangers = Strangers(proc)
         self._records = Records(proc, sys)
         self._aside = Aside(proc)
         self.counts_shares = False
@@ -44,8 +47,14 @@ class ProcessReader:
         self._last: tuple[int, Mapping[int, GpuUse], tuple[Process, ...]] | None = None
 
     def read(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> tuple[Process, ...]:
-        """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone."""
+        """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone.
+
+        Who trains on the CPU is followed like a holder, and holds no memory of any GPU.
+        """
         following = self._following
+        following.strangers = self._strangers.look(following.watches, now) - holders.keys()
+        if following.strangers:
+            holders = {**dict.fromkeys(following.strangers, _NO_GPU), **holders}
         following.follow(holders.keys(), now)
         self._look_aside(now)
         fresh = self._sample(holders, now, interval_s)
@@ -73,7 +82,10 @@ class ProcessReader:
 
     def resolved(self) -> frozenset[int]:
         """Return the holders that are processes here."""
-        return frozenset(pid for pid, watch in self._following.watches.items() if watch.is_holder)
+        strangers = self._following.strangers
+        return frozenset(
+            pid for pid, watch in self._following.watches.items() if watch.is_holder and pid not in strangers
+        )
 
     def watch_states(self, holders: Iterable[int]) -> None:
         """Sample the states of these holders and their workers four times a second, sixteen processes at most."""
