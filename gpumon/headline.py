@@ -7,6 +7,7 @@ import math
 from gpumon import units
 from gpumon.alerts import RANK, Headline, HeadlineState, may_lead
 from gpumon.model import Alert, Finding, Job, Subject
+from gpumon.rules.data_starved import Limits
 from gpumon.signals import label, leaves, mean_of, stale_after_s
 from gpumon.window import Window
 
@@ -34,7 +35,7 @@ class HeadlineFold:
         self._recovered: tuple[float, Alert] | None = None
         self._energy_j: float | None = None
         self._quiet: tuple[float, str, str] | None = None
-        self._quiet_jobs: tuple[str, ...] = ()
+        self._quiet_for: tuple[str, ...] = ()
 
     def append(self, window: Window, alerts: tuple[Alert, ...]) -> Headline:
         """The headline of this instant."""
@@ -79,13 +80,21 @@ class HeadlineFold:
 
     def _healthy(self, window: Window, alerts: tuple[Alert, ...]) -> Headline:
         jobs = tuple(job.id for job in window.jobs)
-        if self._quiet is None or window.elapsed_s - self._quiet[0] >= _REFRESH_S or jobs != self._quiet_jobs:
+        shown = (*jobs, _muted(alerts))
+        if self._quiet is None or window.elapsed_s - self._quiet[0] >= _REFRESH_S or shown != self._quiet_for:
             self._quiet = (window.elapsed_s, _busy(window), self._detail(window, alerts))
-            self._quiet_jobs = jobs
+            self._quiet_for = shown
         state: HeadlineState = "empty" if self._quiet[1] in {NO_JOB, HOST_PIDS} else "healthy"
         return Headline(state=state, text=self._quiet[1], detail=self._quiet[2])
 
     def _detail(self, window: Window, alerts: tuple[Alert, ...]) -> str:
+        muted, watched_s = _muted(alerts), _watched_s(window)
+        if watched_s is not None:
+            judged_s = Limits().window_s
+            watching = f"watching for {watched_s:.0f} s: waiting for data is judged from {judged_s:g} s on"
+            return f"{muted}   {watching}" if muted else watching
+        if muted:
+            return f"{muted}{self._energy()}"
         past = next((alert for alert in alerts if alert.state == "resolved" and RANK[alert.finding.severity]), None)
         if past is None or past.cleared_s is None:
             return f"no alert in {units.duration(window.elapsed_s)}{self._energy()}"
@@ -115,6 +124,30 @@ class HeadlineFold:
         self._firing = firing
         if self._recovered is not None and window.elapsed_s - self._recovered[0] >= _RECOVERED_S:
             self._recovered = None
+
+
+def _muted(alerts: tuple[Alert, ...]) -> str:
+    """``2 alerts muted``; empty where none would otherwise be shown."""
+    count = sum(
+        alert.is_firing()
+        and alert.muted_until_s is not None
+        and alert.suppressed_by is None
+        and alert.finding.severity != "info"
+        for alert in alerts
+    )
+    return f"{count} alert{'s' * (count > 1)} muted" if count else ""
+
+
+def _watched_s(window: Window) -> float | None:
+    """How long the job that was seen training last has been; None once its loader has been judged, or without one."""
+    now_s, judged_s = window.last.time_s, Limits().window_s
+    ages_s = [
+        now_s - job.trained_since_s
+        for job in window.jobs
+        if job.trained_since_s is not None and job.phase != "end" and job.kind != "serving"
+    ]
+    youngest_s = min(ages_s, default=judged_s)
+    return youngest_s if youngest_s < judged_s - window.interval_s else None
 
 
 def _key(alert: Alert) -> str:

@@ -335,3 +335,54 @@ def test_a_gain_is_named_where_a_cure_gives_one() -> None:
     run = Run(Keeping(id="data-starved"))
     run.step([builders.finding("data-starved", cost=Cost(lost_pct=44.0, speedup_max=1.8))])
     assert run.headline.cost == "gain ≤ 1.8×"
+
+
+def test_muted_alerts_are_counted_in_the_quiet_headline() -> None:
+    """HEALTHY over a muted alert says so in its second row, at once and until the mute or the trouble ends."""
+    mutes = MuteList()
+    run = Run(mutes=mutes)
+    run.step(seconds=70)
+    run.step([HOT])
+    mutes.add(Mute(rule="sw-thermal", subject=builders.uuid(0), until_s=builders.NOON + 100))
+    run.step([HOT], seconds=6)
+    assert run.headline.state == "healthy"
+    assert run.headline.detail.startswith("1 alert muted   energy")
+    run.step([HOT], seconds=40)
+    assert run.headline.state == "warning", "the mute is over"
+    quiet = Run(mutes=mutes)
+    quiet.step(seconds=70)
+    assert "muted" not in quiet.headline.detail
+
+
+def test_a_muted_piece_of_information_is_not_counted() -> None:
+    """What would not have led the screen is no news."""
+    mutes = MuteList()
+    run = Run(mutes=mutes)
+    mutes.add(Mute(rule="sw-thermal", subject=builders.uuid(0), until_s=builders.NOON + 1e6))
+    run.step([builders.finding(severity="info")], seconds=70)
+    assert run.headline.detail.startswith("no alert in")
+
+
+def test_health_is_not_claimed_before_it_can_be_judged() -> None:
+    """In a job's first minute the second row says from when on waiting for data is judged; then it says no alert."""
+    run = Run()
+    run.step(seconds=13)
+    assert run.headline.detail == "watching for 10 s: waiting for data is judged from 60 s on"
+    run.step(seconds=60)
+    assert run.headline.detail.startswith("no alert in 1 min")
+    run.step(seconds=10, processes=[])
+    assert "watching" not in run.headline.detail
+
+
+def test_a_later_job_is_watched_first_as_well() -> None:
+    """A second job that begins to train starts the minute anew, and its row is shown at once."""
+    run = Run()
+    run.step(seconds=100)
+    gpus = [builders.gpu(0), builders.gpu(1)]
+    run.step(seconds=3, gpus=gpus, processes=[builders.process(), builders.process(77, (1,), started_s=builders.NOON)])
+    assert run.headline.state == "healthy"
+    assert "watching" not in run.headline.detail, "it has only started: rules wait until it trains"
+    run.step(
+        seconds=3, gpus=gpus, processes=[builders.process(), builders.process(78, (1,), started_s=builders.NOON - 3600)]
+    )
+    assert run.headline.detail.startswith("watching for")
