@@ -132,7 +132,8 @@ def _confidence(window: Window, gpu: Gpu, low: _Low, limits: Limits) -> Confiden
 
 
 def _finding(window: Window, gpu: Gpu, low: _Low, confidence: Confidence, limits: Limits) -> Finding:
-    index = gpu.index
+    index, duties = gpu.index, duties_pct(window, gpu, limits.window_s)
+    limiters = "limiters not reported" if duties is None else "no limiter active"
     job = window.job_of(gpu.uuid)
     level = low.top_mhz * (limits.clock_pct if low.which == "SM" else limits.memory_clock_pct) / 100.0
     undo = f"nvidia-smi -i {index} {'-rgc' if low.which == 'SM' else '-rmc'}"
@@ -144,7 +145,7 @@ def _finding(window: Window, gpu: Gpu, low: _Low, confidence: Confidence, limits
         summary=f"GPU {index} works at a locked, low {low.which} clock",
         strength=low.strength,
         cause="application-clocks" if "app_clocks" in (gpu.clocks_event_reasons or ()) else "clock-lock",
-        cause_text=f"{low.which} clock {low.clock_mhz:.0f} of {low.top_mhz:.0f} MHz, no limiter active",
+        cause_text=f"{low.which} clock {low.clock_mhz:.0f} of {low.top_mhz:.0f} MHz, {limiters}",
         fix_text=f"{undo} (root)",
         evidence=(
             Evidence(
@@ -157,7 +158,7 @@ def _finding(window: Window, gpu: Gpu, low: _Low, confidence: Confidence, limits
             ),
             *(
                 Evidence(name=name.replace("_", " "), value=thermal.whole(duty), unit="%", judged_by="held the clock")
-                for name, duty in (duties_pct(window, gpu, limits.window_s) or {}).items()
+                for name, duty in (duties or {}).items()
             ),
             Evidence(name="performance state", value=gpu.performance_state, judged_by="P0 to P2 at work"),
         ),

@@ -42,6 +42,8 @@ class Intake(NamedTuple):
     io_pressure_pct: float
     disk_busy_pct: float
     net_rx_bytes_per_s: float
+    nfs_read_s: float | None
+    """Mean time of a READ from an NFS server; None where nothing was read from one."""
     host: Host
     has_own_loader: bool
     """DALI, FFCV, tf.data or grain load in the process itself, without workers to be seen."""
@@ -135,6 +137,7 @@ def intake_of(
         io_pressure_pct=of_host("io_pressure_pct"),
         disk_busy_pct=of_host("disk_busy_pct"),
         net_rx_bytes_per_s=of_host("net_rx_bytes_per_s"),
+        nfs_read_s=waits.mean(window, host, "nfs_read_s"),
         host=host,
         has_own_loader=any(_has_own_loader(one) for one in trainers),
         is_pinned=is_pinned(trainers),

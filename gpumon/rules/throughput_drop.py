@@ -68,11 +68,14 @@ _LEAST_BINS = 12
         "hw-thermal",
         "sw-thermal",
         "power-brake",
+        "memory-hot",
+        "clocks-locked-low",
         "alloc-retry",
         "gpu-contention",
         "nvlink-down",
         "pcie-degraded",
         "data-starved",
+        "straggler",
     ),
 )
 def throughput_drop(window: Window, limits: Limits) -> Conclusions:
