@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.alerts import RANK
 from gpumon.model import Event, Job, Severity
 from gpumon.rules.xids import RECOVERY, ROOTS, Xid, known
 from gpumon.window import Window
 
 CLEANUP = 45
+_MILDER: tuple[Severity, ...] = ("critical", "warning", "info")
 _STORM_S = 60.0
 _OLD_S = 60.0
 """What happened longer before it came to our knowledge is the past: it explains, and raises nothing."""
@@ -105,7 +105,7 @@ def incidents(window: Window, seconds: float) -> list[Incident]:
 
 def _precedence(line: Told) -> tuple[int, int, float]:
     code = line.xid.code
-    return -RANK[line.xid.severity], ROOTS.index(code) if code in ROOTS else len(ROOTS), -line.age_s
+    return _MILDER.index(line.xid.severity), ROOTS.index(code) if code in ROOTS else len(ROOTS), -line.age_s
 
 
 def _repeats(window: Window, uuid: str | None, lines: Sequence[Told]) -> bool:
