@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 
-from gpumon.model import Ending, Gpu, Job, Snapshot
+from msgspec.structs import replace
+
+from gpumon.model import Ending, Gpu, Job, Rank, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
 from gpumon.signals import busy_pct, limiter_pct, stale_after_s
 from gpumon.window import (
@@ -92,6 +94,8 @@ class History:
         self._intervals: list[float] = []
         self._rates: dict[str, float] = {}
         self._running: dict[tuple[int, float | None], Ring] = {}
+        self._steps: dict[int, Rank] = {}
+        """Pid -> its last report of a step."""
         self._elapsed_s = 0.0
 
     def append(
@@ -126,7 +130,7 @@ class History:
             known.write(row, [*values, sum(shares) / len(shares) if shares else _NAN])
         for rank in snapshot.ranks:
             key = key_of(rank)
-            self._of(key, self.rank_fields, row).write(row, _row(self._rank_values(rank)))
+            self._of(key, self.rank_fields, row).write(row, _row(self._rank_values(self._held(rank))))
             if rank.data_wait_samples_s:
                 waits = self._store.rings.setdefault(key, [None] * _WAITS_KEPT)
                 waits[row % _WAITS_KEPT] = (row, rank.data_wait_samples_s)
@@ -185,6 +189,23 @@ class History:
         values += _row(tuple(limiter_pct(gpu, name) for name in LIMITERS))
         return values + _row(tuple(derived.get(name) for name in BUDGET_FIELDS))
 
+    def _held(self, rank: Rank) -> Rank:
+        """A step longer than the interval is reported when it ends; until the next one ends it is what holds."""
+        if rank.step_s is not None:
+            self._steps[rank.pid] = rank
+            return rank
+        last = self._steps.get(rank.pid)
+        if last is None or rank.heartbeat_age_s is None or rank.heartbeat_age_s > 2.0 * (last.step_s or 0.0):
+            return rank
+        return replace(
+            rank,
+            step_s=last.step_s,
+            data_wait_s=last.data_wait_s,
+            h2d_s=last.h2d_s,
+            forward_s=last.forward_s,
+            samples_per_s=last.samples_per_s,
+        )
+
     def _forget_ended(self, row: int) -> None:
         ended = [
             key
@@ -195,6 +216,7 @@ class History:
             del self._store.series[key]
             self._store.rings.pop(key, None)
         if ended:
+            self._steps = {pid: rank for pid, rank in self._steps.items() if key_of(rank) not in ended}
             self._running = {key: ring for key, ring in self._running.items() if row - ring.last <= self._process_slots}
 
     def _coarsen(self, row: int) -> None:

@@ -255,3 +255,17 @@ def test_ranks_have_series_of_their_own() -> None:
     assert window.rank_of(42) == rank
     assert window.rank_of(43) is None
     assert window.ranks_of(builders.job(trainers=(41, 42))) == (rank,)
+
+
+def test_a_step_longer_than_the_interval_holds_until_the_next() -> None:
+    """Steps of 3 s sampled each second have a mean; once no step ends for long, they have not."""
+    history = History()
+    for number in range(40):
+        is_done = number % 3 == 0 and number < 30
+        rank = builders.rank(
+            42, step_s=3.0 if is_done else None, heartbeat_age_s=float(number % 3 + 20 * (number >= 30))
+        )
+        window = history.append(builders.snapshot(builders.NOON + number, ranks=[rank]))
+        if number == 29:
+            assert window.mean(rank, "step_s", 20.0) == pytest.approx(3.0)
+    assert window.mean("rank:42", "step_s", 9.0) is None

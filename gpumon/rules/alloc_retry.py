@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 
 from gpumon.model import Abstention, Cost, Evidence, Finding, Rank, Severity, Subject
@@ -52,18 +53,20 @@ def alloc_retry(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         Hardly ever: it is a count. A few retries while a job finds its size are normal and not reported.
     """
+    found: list[tuple[Holding, Finding]] = []
     for one in memory.holdings(window):
         if one.job.trained_since_s is None or one.job.kind == "notebook":
             continue
         missing = unseen(one)
         if missing is None and one.rank is not None:
-            yield from _judge(window, one, one.rank, limits)
+            found += ((one, finding) for finding in _judge(window, one, one.rank, limits))
         elif (memory.used_pct(one.gpu) or 0.0) >= _FULL_PCT and missing is not None:
             subject = Subject(kind="gpu", gpu=one.gpu.index, uuid=one.gpu.uuid)
             yield Abstention(rule="alloc-retry", because=missing, subject=subject)
+    yield from memory.merged(found, window)
 
 
-def _judge(window: Window, one: Holding, rank: Rank, limits: Limits) -> Conclusions:
+def _judge(window: Window, one: Holding, rank: Rank, limits: Limits) -> Iterator[Finding]:
     retries = memory.increase(window, rank, "alloc_retries", limits.window_s)
     ooms = memory.increase(window, rank, "ooms", limits.window_s) or 0.0
     steps = memory.increase(window, rank, "step", limits.window_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from gpumon.model import Abstention, Evidence, Finding, Rank, Severity, Subject
@@ -62,6 +63,7 @@ def fragmentation(window: Window, limits: Limits) -> Conclusions:
         After one large evaluation the pool is large and reusable: no trouble. Graphs captured with CUDA graphs keep
         pools of their own. ``cudaMallocAsync`` reports nothing and is not judged.
     """
+    found: list[tuple[Holding, Finding]] = []
     for one in memory.holdings(window):
         used = window.mean(one.gpu, "memory_used_bytes", limits.window_s)
         total = one.gpu.memory_total_bytes
@@ -70,10 +72,11 @@ def fragmentation(window: Window, limits: Limits) -> Conclusions:
         fill = 100.0 * used / total
         missing = unseen(one)
         if missing is None and one.rank is not None:
-            yield from _judge(window, one, one.rank, fill, limits)
+            found += ((one, finding) for finding in _judge(window, one, one.rank, fill, limits))
         elif fill >= limits.used_pct and missing is not None:
             subject = Subject(kind="gpu", gpu=one.gpu.index, uuid=one.gpu.uuid)
             yield Abstention(rule="fragmentation", because=missing, subject=subject)
+    yield from memory.merged(found, window)
 
 
 def unseen(one: Holding) -> str | None:
@@ -85,7 +88,7 @@ def unseen(one: Holding) -> str | None:
     return None
 
 
-def _judge(window: Window, one: Holding, rank: Rank, fill: float, limits: Limits) -> Conclusions:
+def _judge(window: Window, one: Holding, rank: Rank, fill: float, limits: Limits) -> Iterator[Finding]:
     reserved = window.mean(rank, "reserved_bytes", limits.window_s)
     peak = window.mean(rank, "allocated_peak_bytes", limits.window_s)
     split = window.mean(rank, "inactive_split_bytes", limits.window_s)

@@ -7,7 +7,9 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from gpumon.model import Gpu, Job, Process, Rank, Subject
+from msgspec.structs import replace
+
+from gpumon.model import Finding, Gpu, Job, Process, Rank, Subject
 from gpumon.rules import scope
 from gpumon.signals import leaves, trainer_of
 from gpumon.window import Window
@@ -83,12 +85,13 @@ def room_bytes(gpu: Gpu, rank: Rank) -> float | None:
     """How much more the process could allocate: what is free, and what its pool keeps beyond its peak."""
     if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
         return None
+    reserve = gpu.memory_reserved_bytes or 0
     cached = (rank.reserved_bytes or 0) - (rank.allocated_peak_bytes or rank.allocated_bytes or 0)
-    return max(0.0, gpu.memory_total_bytes - gpu.memory_used_bytes + max(0, cached) - MARGIN_BYTES)
+    return max(0.0, gpu.memory_total_bytes - reserve - gpu.memory_used_bytes + max(0, cached) - MARGIN_BYTES)
 
 
-def growth_of(window: Window, rank: Rank) -> Growth | None:
-    """Steady growth of the floor, the least that is allocated between two steps; None where it is not steady.
+def growth_of(window: Window, rank: Rank, least_bytes: float) -> Growth | None:
+    """Steady growth of the floor, the least that is allocated between two steps, from ``least_bytes`` on; else None.
 
     A stretch of 400 to 6400 steps is cut into eight; each part must lie above the one before by a share of the mean
     rise. A cache that fills, a staircase and a pool that empties again have flat parts or give back.
@@ -101,7 +104,8 @@ def growth_of(window: Window, rank: Rank) -> Growth | None:
         if rank.step < steps + _WARM_UP_STEPS or seconds > window.span_s + window.interval_s:
             return None
         blocks = _blocks(window, rank, seconds)
-        if blocks is not None and (found := _steady(blocks, seconds, steps)) is not None:
+        found = _steady(blocks, seconds, steps) if blocks is not None else None
+        if found is not None and found.bytes >= least_bytes:
             return found
     return None
 
@@ -152,6 +156,22 @@ def subject_of(found: Sequence[Holding]) -> Subject:
 def who(found: Sequence[Holding], window: Window) -> str:
     """``GPU 0``, ``GPUs 0–3``, ``3 GPUs``."""
     return scope.names([one.gpu for one in found], window.last.gpus)
+
+
+def merged(found: Sequence[tuple[Holding, Finding]], window: Window) -> Iterator[Finding]:
+    """One finding for a job where most of its GPUs have the same: the worst one's numbers, about all of them."""
+    of_gpu = {one.gpu.uuid: finding for one, finding in found}
+    for group in grouped([one for one, _ in found]):
+        worst = max((of_gpu[one.gpu.uuid] for one in group), key=lambda finding: finding.strength)
+        if len(group) > 1:
+            summary = worst.summary.replace(_single(worst, window), who(group, window), 1)
+            worst = replace(worst, subject=subject_of(group), summary=summary)
+        yield worst
+
+
+def _single(finding: Finding, window: Window) -> str:
+    gpu = next(gpu for gpu in window.last.gpus if gpu.uuid == finding.subject.uuid)
+    return scope.names([gpu], window.last.gpus)
 
 
 def grouped(found: Sequence[Holding]) -> list[list[Holding]]:

@@ -15,6 +15,7 @@ from gpumon.window import Window
 
 _SETTLED_S = 120.0
 _RECENT_S = 600.0
+_NEEDED = 0.95
 _SEGMENT_BYTES = 20 * memory.MIB
 
 
@@ -61,8 +62,9 @@ def oom_risk(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         With the probe: a steady growth of what is kept between steps that fills the memory within an hour (critical:
-        ten minutes), or a peak within a step of at least 95 % that still rises. Without it: at least 92 % used
-        (critical: 97 %) that rose by 1 % in the last half hour and still does.
+        ten minutes), or a peak within a step of at least 95 % that still rises. Without it, or where a step needs
+        nearly all that is reserved: at least 92 % used (critical: 97 %) that rose by 1 % in the last half hour and
+        still does.
 
     Why it matters:
         An out-of-memory error ends the run and costs everything since the last checkpoint.
@@ -76,57 +78,68 @@ def oom_risk(window: Window, limits: Limits) -> Conclusions:
         creeps up without any danger. Only the probe can tell the two apart. Frameworks that take all memory at the
         start are not judged.
     """
+    risks: list[tuple[Holding, _Risk]] = []
     for one in memory.holdings(window):
         used = memory.used_pct(one.gpu)
         if one.job.trained_since_s is None or used is None:
             continue
         if one.rank is not None and one.rank.allocated_peak_bytes is not None:
-            yield from _from_inside(window, one, one.rank, limits)
+            risk = _from_inside(window, one, one.rank, used, limits)
         elif used >= 0.97 * limits.used_pct and memory.is_pool(one.trainer):
             yield Abstention(
                 rule="oom-risk",
                 because="its framework takes memory as one pool; what is used of it needs the probe",
                 subject=Subject(kind="gpu", gpu=one.gpu.index, uuid=one.gpu.uuid),
             )
-        elif used >= 0.97 * limits.used_pct:
-            yield from _from_outside(window, one, used, limits)
+            continue
+        else:
+            risk = _from_outside(window, one, used, limits)
+        if risk is not None:
+            risks.append((one, risk))
+    of_gpu = {one.gpu.uuid: risk for one, risk in risks}
+    for group in memory.grouped([one for one, _ in risks]):
+        worst = max((of_gpu[one.gpu.uuid] for one in group), key=lambda risk: risk.strength)
+        yield _finding(window, group, worst)
 
 
-def _from_inside(window: Window, one: Holding, rank: Rank, limits: Limits) -> Conclusions:
-    used = memory.used_pct(one.gpu) or 0.0
+def _from_inside(window: Window, one: Holding, rank: Rank, used: float, limits: Limits) -> _Risk | None:
+    """By what the probe says: a leak, or a peak that nears the limit."""
     total = float(one.gpu.memory_total_bytes or 0)
-    least = max(256 * memory.MIB, 0.01 * total)
-    grown = memory.growth_of(window, rank)
-    left_s = seconds_left(one, grown) if grown is not None and grown.bytes >= least else None
+    grown = memory.growth_of(window, rank, max(256 * memory.MIB, 0.01 * total))
+    left_s = seconds_left(one, grown) if grown is not None else None
     if grown is not None and left_s is not None and left_s <= 1.25 * limits.left_s:
         severity: Severity = "critical" if left_s <= limits.critical_left_s else "warning"
         text = f"leaks {grown.bytes_per_step / memory.MIB:.1f} MiB a step, full in about {units.duration(left_s)}"
-        risk = _Risk(severity, "likely", text, limits.left_s / max(1.0, left_s), "memory-leak")
-        yield _finding(window, one, used, risk)
-        return
-    others = (one.gpu.memory_used_bytes or 0) - (rank.reserved_bytes or 0)
-    room = total - max(0.0, others)
-    peak = 100.0 * (rank.allocated_peak_bytes or 0) / room if room > 0 else 0.0
-    if peak < 0.97 * limits.peak_pct:
-        return
-    rising = _risen_pct(window, one, f"rank:{rank.pid}", "allocated_peak_bytes")
-    if rising >= 0.1:
-        text = f"peak of a step {peak:.0f}% of {room / GIB:.0f} GiB and rising"
-        severity = "critical" if peak >= limits.critical_used_pct and rising >= limits.risen_pct else "warning"
-        yield _finding(window, one, used, _Risk(severity, "likely", text, peak / limits.peak_pct))
+        return _Risk(severity, "likely", text, limits.left_s / max(1.0, left_s), "memory-leak")
+    peak_bytes, reserved = rank.allocated_peak_bytes or 0, rank.reserved_bytes or 0
+    if reserved and peak_bytes >= _NEEDED * reserved:
+        # A step needs nearly all that is reserved, so what is used is no mere high-water mark.
+        risk = _from_outside(window, one, used, limits)
+        if risk is not None:
+            return risk._replace(confidence="likely")
+    others = max(0, (one.gpu.memory_used_bytes or 0) - reserved)
+    room = total - others - (one.gpu.memory_reserved_bytes or 0)
+    peak = 100.0 * peak_bytes / room if room > 0 else 0.0
+    if peak < 0.97 * limits.peak_pct or _risen_pct(window, one, f"rank:{rank.pid}", "allocated_peak_bytes") < 0.1:
+        return None
+    text = f"peak of a step {peak:.0f}% of {room / GIB:.0f} GiB and rising"
+    severity = "critical" if peak >= limits.critical_used_pct else "warning"
+    return _Risk(severity, "likely", text, peak / limits.peak_pct)
 
 
-def _from_outside(window: Window, one: Holding, used: float, limits: Limits) -> Conclusions:
+def _from_outside(window: Window, one: Holding, used: float, limits: Limits) -> _Risk | None:
+    """By what the driver says: nearly full, and more and more."""
+    if used < 0.97 * limits.used_pct:
+        return None
     risen = _risen_pct(window, one, one.gpu.uuid, "memory_used_bytes")
     recent = _risen_bytes(window, one, one.gpu.uuid, "memory_used_bytes", _RECENT_S)
     if risen < 0.8 * limits.risen_pct or recent < _SEGMENT_BYTES:
-        return
+        return None
     severity: Severity = "critical" if used >= limits.critical_used_pct else "warning"
     if one.job.is_first_epoch:
         severity = "info"
     text = f"{used:.0f}% used, +{risen:.0f}% in half an hour and rising"
-    strength = min(used / limits.used_pct, risen / limits.risen_pct)
-    yield _finding(window, one, used, _Risk(severity, "possible", text, strength))
+    return _Risk(severity, "possible", text, min(used / limits.used_pct, risen / limits.risen_pct))
 
 
 def _risen_pct(window: Window, one: Holding, key: str, field: str) -> float:
@@ -145,13 +158,16 @@ def _risen_bytes(window: Window, one: Holding, key: str, field: str, seconds: fl
     return known[-1] - known[0] if len(known) >= 8 else 0.0
 
 
-def _finding(window: Window, one: Holding, used: float, risk: _Risk) -> Finding:
+def _finding(window: Window, group: list[Holding], risk: _Risk) -> Finding:
+    one = group[0]
+    used = memory.used_pct(one.gpu) or 0.0
+    verb = "is" if len(group) == 1 else "are"
     return Finding(
         rule="oom-risk",
         severity=risk.severity,
         confidence=risk.confidence,
-        subject=memory.subject_of([one]),
-        summary=f"{memory.who([one], window)} is about to run out of memory",
+        subject=memory.subject_of(group),
+        summary=f"{memory.who(group, window)} {verb} about to run out of memory",
         strength=risk.strength,
         cause=risk.cause,
         cause_text=risk.text,
