@@ -79,7 +79,7 @@ def test_questions_are_asked_when_due_and_never_waited_for(tmp_path: Path) -> No
     slow.shares = {}
     slow.look(aside.SHARES_S - 1, [], [7])
     assert slow._question is None
-    os.unlink(fake.proc / "7/smaps_rollup")
+    (fake.proc / "7/smaps_rollup").unlink()
     os.mkfifo(fake.proc / "7/smaps_rollup")
     slow.look(aside.SHARES_S + 1, [], [7])
     began = time.monotonic()

@@ -55,8 +55,10 @@ def test_records(message: str, expected: tuple[str, int | None, int | None, int 
     "messages",
     [
         (
-            r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:26b5) installed in this system has\x0a"
-            r"NVRM: fallen off the bus and is not responding to commands.",
+            (
+                r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:26b5) installed in this system has\x0a"
+                r"NVRM: fallen off the bus and is not responding to commands."
+            ),
         ),
         (
             "NVRM: The NVIDIA GPU 0000:b3:00.0",
