@@ -9,6 +9,7 @@ import msgspec
 from gpumon import units
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
+from gpumon.ui.palette import muted
 from gpumon.ui.panels import alerts, cells, footer, gpu_heads, gpu_rows, headline, host, jobs, panel, title
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.columns import Columns, Field, Widths, one_line, two_lines
@@ -238,16 +239,16 @@ class _Drawing:
             self._add(
                 self.charts.keep(
                     ("host",),
-                    (self.pace.version, self.charts.stamp(host.spark_width(width)), width),
-                    lambda: host.host_rows(slow, self.charts, width),
+                    (self.pace.version, self.charts.stamp(host.spark_width(width)), width, view.is_stale),
+                    lambda: self._aged(host.host_rows(slow, self.charts, width)),
                 )
             )
         if rows.jobs:
             lines = self.charts.keep(
                 ("jobs",),
                 (self.pace.version, view.part, view.process, view.job_offset, view.tier, width, rows.jobs,
-                 [alert.state for alert in self.frame.alerts]),
-                lambda: jobs.job_lines(slow, view, width, rows.jobs),
+                 view.is_stale, [alert.state for alert in self.frame.alerts]),
+                lambda: self._job_lines(slow),
             )  # fmt: skip
             self._add(lines.rows, tuple(None if key is None else Target("jobs", key) for key in lines.keys))
         if rows.alerts:
@@ -258,6 +259,16 @@ class _Drawing:
                 lambda: alerts.alert_lines(self.frame, view, width, rows.alerts),
             )
             self._add(listed.rows, tuple(None if key is None else Target("alerts", key) for key in listed.keys))
+
+    def _job_lines(self, slow: Frame) -> jobs.JobLines:
+        lines = jobs.job_lines(slow, self.view, self.width, self.plan.jobs)
+        return jobs.JobLines(self._aged(lines.rows), lines.keys)
+
+    def _aged(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """The rows in grey while no frame comes."""
+        if not self.view.is_stale:
+            return rows
+        return tuple(tuple((text, style if style == "rule" else muted(style)) for text, style in row) for row in rows)
 
     def _draw_small(self) -> None:
         rows, width = self.plan, self.width
@@ -301,7 +312,7 @@ class _Drawing:
         view, cost = self.view, self.pace.sample_ms
         return self.charts.keep(
             ("footer",),
-            (view.part, view.paused_at_s, view.scroll_blocks, view.is_read_only, view.age_s, view.is_late,
+            (view.part, view.paused_at_s, view.scroll_blocks, view.is_read_only, footer.age(self.frame, view),
              view.self_cpu_pct, cost, self.frame.headline.alert is None, self.width),
             lambda: footer.footer_row(self.frame, view, self.width, cost),
         )  # fmt: skip

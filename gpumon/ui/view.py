@@ -79,11 +79,6 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
         """No frame for three intervals (at least 3 s, so that a busy machine does not flicker)."""
         return self.age_s >= max(3.0, 3.0 * self.interval_s)
 
-    @property
-    def is_late(self) -> bool:
-        """No frame for two intervals: the age turns yellow."""
-        return self.age_s >= max(2.0, 2.0 * self.interval_s)
-
     def end_s(self, time_s: float) -> float:
         """Right edge of every chart: the end of the current block, or of the one scrolled back to."""
         block_s = self.block_s

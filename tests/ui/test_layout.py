@@ -197,6 +197,33 @@ def test_stale_numbers_turn_grey_and_the_headline_says_so() -> None:
     assert {style for text, style in rows[4] if text.strip() in {"540", "61", "1785", "76.1"}} == {"muted"}
 
 
+def test_a_silent_gpu_turns_its_own_numbers_grey() -> None:
+    """Its row and what the driver says of its process; other GPUs, the host and CPU time stay bright."""
+
+    def gpus_at(_: float) -> tuple[Gpu, ...]:
+        return (gpu(0, age_s=40.0), gpu(1))
+
+    processes = (process(7, (0,), gpu_sm_pct={uuid(0): 98.0}), process(8, (1,), gpu_sm_pct={uuid(1): 98.0}))
+    jobs = tuple(job(id=str(pid), gpu_uuids=(uuid(at),), trainers=(pid,)) for at, pid in enumerate((7, 8)))
+    frame = last(film(gpus_at, lambda *_: budget(97.0), jobs=jobs, processes=processes))
+    rows = layout(frame, ViewState(density="R1"), 80, 24)
+    styles = [{text.strip(): style for text, style in row if text.strip()} for row in rows]
+    assert [styles[y]["640"] for y in (4, 5)] == ["muted", ""]
+    (silent,) = [row for row in styles if "7" in row]
+    (other,) = [row for row in styles if "8" in row]
+    assert [row["76.0G   98"] for row in (silent, other)] == ["muted", ""]
+    assert [row["60"] for row in (silent, other)] == ["", ""]
+    assert not any("muted" in style for text, style in rows[8] if text.strip().endswith("%"))
+
+
+def test_everything_turns_grey_while_no_frame_comes() -> None:
+    """Host and jobs too."""
+    rows = layout(last(throttled()), ViewState(age_s=12.0), 120, 40)
+    starts = [text[:8] for text in texts(rows)]
+    for row in rows[starts.index("─ HOST 9") : starts.index("─ ALERTS")]:
+        assert {style for text, style in row if text.strip()} <= {"muted", "rule"}
+
+
 def test_mig_instances_have_their_own_use_and_share_the_rest() -> None:
     """The parent carries heat and clocks; an instance's cells there are empty, not missing."""
 

@@ -255,6 +255,34 @@ def test_a_late_frame_makes_the_age_yellow() -> None:
     assert ("age 2s", "data-text") in row
 
 
+@pytest.mark.parametrize(
+    ("ages_s", "driver_age_s", "frame_age_s", "piece"),
+    [
+        ((0.4, 0.9), 0.9, 0.0, ("age 0s", "muted")),
+        ((0.4, 1.7), 0.4, 0.0, ("age 1s", "muted")),
+        ((0.4, 2.3), 0.4, 0.0, ("age 2s", "data-text")),
+        ((0.4, 12.3), 0.4, 0.0, ("age 12s", "bold data-text")),
+        ((0.4, 0.4), 7.0, 0.0, ("age 7s", "bold data-text")),
+        ((0.5, 0.0), 0.0, 2.0, ("age 2s", "data-text")),
+        ((0.0, None), None, 0.0, ("age 0s", "muted")),
+    ],
+)
+def test_the_age_is_that_of_the_oldest_source(
+    ages_s: tuple[float, float | None], driver_age_s: float | None, frame_age_s: float, piece: tuple[str, str]
+) -> None:
+    """A GPU that has been silent, the driver, or the whole frame: the oldest counts; yellow, then bold."""
+    gpus = tuple(gpu(index, age_s=age_s) for index, age_s in enumerate(ages_s))
+    frame = last(film(lambda _: gpus, lambda *_: None, seconds=20.0, host=host(driver_age_s=driver_age_s)))
+    assert piece in footer.footer_row(frame, ViewState(age_s=frame_age_s), 120, None)
+
+
+def test_a_lost_gpu_does_not_age() -> None:
+    """What it said last is not shown as current anywhere."""
+    gpus = (gpu(0), gpu(1, is_lost=True, age_s=300.0))
+    frame = last(film(lambda _: gpus, lambda *_: None, seconds=20.0))
+    assert ("age 0s", "muted") in footer.footer_row(frame, ViewState(), 120, None)
+
+
 def test_the_title_says_paused_and_scrolled_back() -> None:
     """A picture of the past never passes for now."""
     frame = last(throttled(seconds=20.0))

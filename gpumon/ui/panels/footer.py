@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gpumon.monitor import Frame
+from gpumon.signals import stale_after_s
 from gpumon.ui.panels.line import fill, spread, width_of
+from gpumon.ui.panels.state import oldest_age_s
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState
 
@@ -15,7 +17,7 @@ MUST: tuple[Key, ...] = (("?", "help"), ("Space", "go on"), ("End", "now"), ("q"
 
 def footer_row(frame: Frame, view: ViewState, width: int, sample_ms: float | None) -> Row:
     """Keys of the focused part at the left, our own bill at the right."""
-    bill = _bill(view, width, sample_ms)
+    bill = _bill(frame, view, width, sample_ms)
     keys = _keys(frame, view)
     must = [key for key in keys if key in MUST]
     room = width - width_of(bill) - 2
@@ -58,10 +60,19 @@ def _listed(keys: list[Key]) -> list[Piece]:
     return pieces
 
 
-def _bill(view: ViewState, width: int, sample_ms: float | None) -> list[Piece]:
-    age: Piece = (f"age {view.age_s:.0f}s", "data-text" if view.is_late else "muted")
+def age(frame: Frame, view: ViewState) -> Piece:
+    """How old the oldest source is: yellow from two intervals on, bold as soon as its values are grey."""
+    age_s = int(oldest_age_s(frame, view))
+    style = "muted"
+    if age_s >= max(2.0, 2.0 * view.interval_s):
+        style = "bold data-text" if age_s >= stale_after_s(view.interval_s) else "data-text"
+    return (f"age {age_s}s", style)
+
+
+def _bill(frame: Frame, view: ViewState, width: int, sample_ms: float | None) -> list[Piece]:
+    told = age(frame, view)
     if width < 60:
-        return [age, (" ", "")] if width >= 36 else []
+        return [told, (" ", "")] if width >= 36 else []
     cpu = "–" if view.self_cpu_pct is None else f"{view.self_cpu_pct:.1f}%"
     cost = "–" if sample_ms is None else f"{sample_ms:.0f}ms"
-    return [(f"self {cpu} {cost} · ", "muted"), age, (" ", "")]
+    return [(f"self {cpu} {cost} · ", "muted"), told, (" ", "")]

@@ -12,6 +12,7 @@ from gpumon.signals import workers_of
 from gpumon.ui.glyphs import EIGHTHS
 from gpumon.ui.panels.gpu_heads import name_of
 from gpumon.ui.panels.line import clip, fill, left, right, section
+from gpumon.ui.panels.state import is_stale
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, process_key
 
@@ -233,7 +234,8 @@ def _row(table: _Table, line: _Line) -> Row:
     pieces += [
         (right(str(process.pid) if process else "" if is_wide else "job", 7) + " ", weight),
         (left(_whose(table, members, job), 8 if is_wide else 7), ""),
-        (right(_gpus(table, members), 5) + right(_memory(members), 7) + right(units.number(_sm(members)), 5), ""),
+        (right(_gpus(table, members), 5), ""),
+        (right(_memory(members), 7) + right(units.number(_sm(members)), 5), _of_driver(table, members)),
         (right(f"{sum(cpu):.0f}" if cpu else units.MISSING, 6) + "  ", ""),
         *_workers(table, line, loads),
         (right(lasted, 8) + "  " if is_wide else right(lasted, 6) + " ", ""),
@@ -272,6 +274,13 @@ def _gpus(table: _Table, members: Sequence[Process]) -> str:
         return f"{indexes[0]}–{indexes[-1]}"
     text = ",".join(str(index) for index in indexes)
     return text if len(text) <= 4 else f"{len(indexes)}×"
+
+
+def _of_driver(table: _Table, members: Sequence[Process]) -> str:
+    """Style of what the driver says of them: grey while it is silent about one of their GPUs."""
+    interval_s = table.frame.window.interval_s
+    gpus = [table.gpus[uuid] for member in members for uuid in member.gpu_memory_bytes if uuid in table.gpus]
+    return "muted" if any(is_stale(gpu, interval_s) for gpu in gpus) else ""
 
 
 def _memory(members: Sequence[Process]) -> str:

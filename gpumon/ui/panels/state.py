@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from gpumon.model import Alert, Gpu, Job
 from gpumon.monitor import Frame
+from gpumon.signals import stale_after_s
 from gpumon.ui.glyphs import MARKS
 from gpumon.ui.panels.chart import Shares
+from gpumon.ui.view import ViewState
 from gpumon.window import Window
 
 RECENT_S = 10.0
 """Over which the word is judged while no alert names the GPU."""
 TOLD_LOSS_PCT = 15.0
 IDLE_PCT = 3.0
-STALE_INTERVALS = 3.0
 
 WORD_OF_RULE = {
     "data-starved": "waits data",
@@ -68,7 +69,14 @@ def _is_about(pid: int | None, job_id: str | None, job: Job | None) -> bool:
 
 def is_stale(gpu: Gpu, interval_s: float) -> bool:
     """Its values are too old to be called current."""
-    return gpu.age_s is not None and gpu.age_s >= max(3.0, STALE_INTERVALS * interval_s)
+    return gpu.age_s is not None and gpu.age_s >= stale_after_s(interval_s)
+
+
+def oldest_age_s(frame: Frame, view: ViewState) -> float:
+    """Age of the oldest numbers that are shown as current: each GPU's, the driver's, the whole frame's."""
+    last = frame.window.last
+    ages_s = [gpu.age_s for gpu in last.gpus if gpu.age_s is not None and not gpu.is_lost]
+    return view.age_s + max(last.host.driver_age_s or 0.0, *ages_s, 0.0)
 
 
 def states(frame: Frame, shares: Mapping[str, Shares | None], *, is_stale_frame: bool) -> dict[str, GpuState]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import units
+from gpumon.ui.panels.footer import age
 from gpumon.ui.panels.line import fill, spread, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState
@@ -43,12 +44,11 @@ def title_row(frame: Frame, view: ViewState, where: Sequence[str], width: int, c
 
 def footer_row(frame: Frame, view: ViewState, keys: Sequence[Key], width: int) -> Row:
     """The keys, most telling last to go, and the age of what is shown."""
-    age = f"age {view.age_s:.0f}s"
     if view.self_cpu_pct is not None and frame.sample_ms is not None and width >= 110:
         cost = f"self {view.self_cpu_pct:.1f}% {frame.sample_ms:.0f}ms · "
     else:
         cost = ""
-    end: list[Piece] = [(cost, "muted"), (age, "data-text" if view.is_late else "muted"), (" ", "")]
+    end: list[Piece] = [(cost, "muted"), age(frame, view), (" ", "")]
     shown = list(keys)
     while len(shown) > 1 and _length(shown) + width_of(end) + 1 > width:
         shown.pop(-2 if len(shown) > 2 else 0)
