@@ -116,6 +116,8 @@ def _worst(window: Window, gpu: Gpu, limits: Limits) -> Finding | None:
 
 def _grown(window: Window, gpu: Gpu, field: str, seconds: float) -> tuple[float, float | None]:
     """By how much a counter grew, and how long ago it began to; a smaller value is a restart."""
+    if not getattr(gpu, field):
+        return 0.0, None
     known = [
         (age, value)
         for age, value in zip(window.ages(seconds), window.series(gpu, field, seconds), strict=True)

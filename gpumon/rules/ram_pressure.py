@@ -151,15 +151,17 @@ def _left_min(window: Window, room: _Room, free: float) -> float | None:
     """Minutes until it is gone, where it has fallen in every part of ten minutes."""
     if not window.covers(_FORECAST_S):
         return None
-    points = points_of(window, room.key, room.field, _FORECAST_S)
-    if not points or abs(points[-1][1] - points[0][1]) < 0.01 * room.total:
+    before = window.mean(room.key, room.field, 60.0, ago_s=_FORECAST_S - 60.0)
+    lost = 0.0 if before is None else (before if room.is_free else room.total - before) - free
+    # A fall within a day's noise is none.
+    if lost < 0.01 * room.total:
         return None
+    points = points_of(window, room.key, room.field, _FORECAST_S)
     per_s = slope(points)
     if not per_s or not keeps_on(points, _FORECAST_S, blocks=5, rises=not room.is_free):
         return None
     lost_per_s = -per_s if room.is_free else per_s
-    # A fall within a day's noise is none.
-    return free / lost_per_s / 60.0 if lost_per_s * _FORECAST_S >= 0.01 * room.total else None
+    return free / lost_per_s / 60.0 if lost_per_s > 0 else None
 
 
 def _finding(
@@ -204,9 +206,7 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
     """The kernel killed a process for memory lately."""
     events = [(age, one) for age, one in window.aged_events(limits.killed_s) if one.kind == "oom-kill"]
     events = [(age, one) for age, one in events if one.time_s is None or window.last.time_s - one.time_s < 2 * age + 60]
-    counted = zip(window.ages(limits.killed_s), window.series("host", "oom_kills", limits.killed_s), strict=True)
-    known = [(age, value) for age, value in counted if value is not None]
-    steps = [(age, new - old) for (_, old), (age, new) in pairwise(known) if new > old]
+    steps = _steps(window, limits.killed_s) if window.last.host.oom_kills else []
     if not events and not steps:
         return None
     pids = {int((one.values or {}).get("beside_pid", one.pid or 0)) for _, one in events}
@@ -238,6 +238,13 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
         command="dmesg | grep -i 'killed process'",
         onset_s=max([age for age, _ in steps] + [age for age, _ in events]),
     )
+
+
+def _steps(window: Window, seconds: float) -> list[tuple[float, float]]:
+    """When the kernel's count of kills rose, and by how much."""
+    counted = zip(window.ages(seconds), window.series("host", "oom_kills", seconds), strict=True)
+    known = [(age, value) for age, value in counted if value is not None]
+    return [(age, new - old) for (_, old), (age, new) in pairwise(known) if new > old]
 
 
 def _pids(window: Window) -> set[int]:

@@ -71,12 +71,13 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
 
 def _shrinks(window: Window, limits: Limits) -> bool:
     """The machine loses so much memory that the question arises."""
-    points = points_of(window, "host", "memory_available_bytes", limits.window_s)
-    return window.covers(limits.window_s) and bool(points) and points[0][1] - points[-1][1] >= limits.grown_gib * 2**30
+    before = window.mean("host", "memory_available_bytes", 60.0, ago_s=limits.window_s - 60.0)
+    now = window.last.host.memory_available_bytes
+    return before is not None and now is not None and before - now >= limits.grown_gib * 2**30
 
 
 def _judged(window: Window, job: Job, owner: Process, workers: Sequence[Process], limits: Limits) -> Finding | None:
-    if not window.covers(limits.window_s):
+    if not window.covers(limits.window_s) or not _grew(window, (owner, *workers), limits):
         return None
     marks = _marks(window, (owner, *workers), "memory_pss_bytes", limits.window_s)
     own = _marks(window, (owner,), "memory_private_bytes", limits.window_s)
@@ -126,6 +127,15 @@ def _judged(window: Window, job: Job, owner: Process, workers: Sequence[Process]
         ),
         onset_s=limits.window_s,
     )
+
+
+def _grew(window: Window, processes: Sequence[Process], limits: Limits) -> bool:
+    """A cheap look at both ends, before the way between them is looked at."""
+    grown = 0.0
+    for process in processes:
+        before = window.mean(process, "memory_pss_bytes", 60.0, ago_s=limits.window_s - 60.0)
+        grown += (process.memory_pss_bytes or 0.0) - (before or 0.0)
+    return grown >= 0.7 * limits.grown_gib * 2**30
 
 
 def _marks(window: Window, processes: Sequence[Process], field: str, seconds: float) -> list[float] | None:
