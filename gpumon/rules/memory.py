@@ -24,6 +24,7 @@ _RAW_S = 1100.0
 _WARM_UP_STEPS = 100
 _STEPS = (400, 800, 1600, 3200, 6400)
 _SHARE_OF_MEAN = 0.3
+_NEARLY = 0.8
 _POOLS = ("jax", "tensorflow")
 
 
@@ -91,23 +92,26 @@ def room_bytes(gpu: Gpu, rank: Rank) -> float | None:
 
 
 def growth_of(window: Window, rank: Rank, least_bytes: float) -> Growth | None:
-    """Steady growth of the floor, the least that is allocated between two steps, from ``least_bytes`` on; else None.
+    """Steady growth of the floor, the least that is allocated between two steps, from a little below ``least_bytes`` on.
 
     A stretch of 400 to 6400 steps is cut into eight; each part must lie above the one before by a share of the mean
     rise. A cache that fills, a staircase and a pool that empties again have flat parts or give back.
     """
+    nearly: Growth | None = None
     pace = window.mean(rank, "step_s", 60.0)
     if not pace or rank.step is None or rank.allocated_min_bytes is None:
         return None
     for steps in _STEPS:
         seconds = steps * pace
         if rank.step < steps + _WARM_UP_STEPS or seconds > window.span_s + window.interval_s:
-            return None
+            break
         blocks = _blocks(window, rank, seconds)
         found = _steady(blocks, seconds, steps) if blocks is not None else None
         if found is not None and found.bytes >= least_bytes:
             return found
-    return None
+        if found is not None and found.bytes >= _NEARLY * least_bytes:
+            nearly = found
+    return nearly
 
 
 def _steady(blocks: Sequence[float], seconds: float, steps: int) -> Growth | None:

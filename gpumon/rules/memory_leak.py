@@ -60,7 +60,7 @@ def memory_leak(window: Window, limits: Limits) -> Conclusions:
         if one.job.trained_since_s is None or one.job.kind == "notebook":
             continue
         if one.rank is not None and one.rank.allocated_min_bytes is not None:
-            grown = memory.growth_of(window, one.rank, 0.8 * _least_bytes(one, limits))
+            grown = memory.growth_of(window, one.rank, _least_bytes(one, limits))
             if grown is not None:
                 found.append((one, grown, "likely"))
         elif memory.is_pool(one.trainer):
