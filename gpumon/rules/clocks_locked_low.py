@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu
 from gpumon.rules import thermal
 from gpumon.rules.change import deviation
-from gpumon.rules.limiters import UNKNOWN, boards, duties_pct
+from gpumon.rules.limiters import UNKNOWN, boards, duties_pct, together
 from gpumon.rules.onset import LOOK_BACK_S, began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -72,7 +72,9 @@ def clocks_locked_low(window: Window, limits: Limits) -> Conclusions:
         compute in P2 with a slightly lower memory clock by design. In the first ten minutes of a process it is
         information only.
     """
-    for gpu in boards(window):
+    cards = tuple(boards(window))
+    locked: list[Finding] = []
+    for gpu in cards:
         job = window.job_of(gpu.uuid)
         if gpu.memory_is_shared or gpu.power_source == "battery" or (job is not None and job.phase != "train"):
             continue
@@ -87,7 +89,8 @@ def clocks_locked_low(window: Window, limits: Limits) -> Conclusions:
             if duties_pct(window, gpu, limits.window_s) is None:
                 yield Abstention(rule="clocks-locked-low", because=UNKNOWN, subject=thermal.subject_of(gpu))
             continue
-        yield _finding(window, gpu, low, confidence, limits)
+        locked.append(_finding(window, gpu, low, confidence, limits))
+    yield from together(locked, len(cards), "work at a locked, low clock")
 
 
 def _low(window: Window, gpu: Gpu, limits: Limits) -> _Low | None:

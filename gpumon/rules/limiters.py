@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gpumon.model import Gpu
+import msgspec
+
+from gpumon.model import Finding, Gpu, Subject
 from gpumon.signals import limiter_pct
 from gpumon.window import LIMITERS, Window
 
@@ -24,6 +26,8 @@ def is_counted(gpu: Gpu, limiter: str) -> bool:
 
 def held_s(window: Window, gpu: Gpu, limiter: str, seconds: float) -> float:
     """Seconds within the last ``seconds`` in which a limiter held the clock."""
+    if window.mean(gpu, f"throttled_pct.{limiter}", seconds) == 0.0:
+        return 0.0  # nearly always, and read fast
     series = window.series(gpu, f"throttled_pct.{limiter}", seconds)
     return sum(cover * value / 100.0 for value, cover in zip(series, window.covered(seconds), strict=True) if value)
 
@@ -39,6 +43,25 @@ def duties_pct(window: Window, gpu: Gpu, seconds: float) -> dict[str, float] | N
         return None
     means = {name: window.mean(gpu, f"throttled_pct.{name}", seconds) for name in LIMITERS if _is_known(gpu, name)}
     return {name: mean for name, mean in means.items() if mean is not None} or None
+
+
+def together(findings: Sequence[Finding], cards: int, words: str) -> Iterator[Finding]:
+    """One finding about the machine where more than half of its GPUs say the same: settings are made for all of them.
+
+    ``words`` follow the number in its summary: ``GPUs work at …``.
+    """
+    if len(findings) < 2 or 2 * len(findings) <= cards:
+        yield from findings
+        return
+    worst = max(findings, key=lambda finding: finding.strength)
+    one = f" -i {worst.subject.gpu}"  # without it a command is for all of them
+    yield msgspec.structs.replace(
+        worst,
+        subject=Subject(kind="host"),
+        summary=f"{len(findings)} GPUs {words}",
+        fix_text=(worst.fix_text or "").replace(one, ""),
+        fixes=tuple(fix.replace(one, "") for fix in worst.fixes),
+    )
 
 
 def _is_known(gpu: Gpu, limiter: str) -> bool:

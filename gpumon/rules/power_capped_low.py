@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpumon.model import Abstention, Evidence, Finding, Gpu
 from gpumon.rules import thermal
 from gpumon.rules.change import deviation
-from gpumon.rules.limiters import UNKNOWN, boards
+from gpumon.rules.limiters import UNKNOWN, boards, together
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import limiter_pct
@@ -58,8 +60,12 @@ def power_capped_low(window: Window, limits: Limits) -> Conclusions:
         The power limiter at the default limit is normal at full load and never alerts. Laptops share their power
         between CPU and GPU and report no limit.
     """
-    for gpu in boards(window):
-        if gpu.memory_is_shared or window.last.host.chassis == "laptop" or not window.covers(limits.window_s):
+    if window.last.host.chassis == "laptop" or not window.covers(limits.window_s):
+        return
+    cards = tuple(boards(window))
+    low: list[Finding] = []
+    for gpu in cards:
+        if gpu.memory_is_shared:
             continue
         clock, top = window.mean(gpu, "sm_clock_mhz", limits.window_s), gpu.sm_clock_max_mhz
         busy = window.mean(gpu, "utilization_pct", limits.window_s)
@@ -70,12 +76,13 @@ def power_capped_low(window: Window, limits: Limits) -> Conclusions:
             because = UNKNOWN if limit is not None and default is not None else "the power limits are not reported"
             yield Abstention(rule="power-capped-low", because=because, subject=thermal.subject_of(gpu))
         elif 100.0 * limit < limits.limit_pct * default:
-            yield from _below_default(window, gpu, (limit, default), limits)
+            low += _below_default(window, gpu, (limit, default), limits)
         else:
             yield from _below_limit(window, gpu, limit, limits)
+    yield from together(low, len(cards), "are limited below their default power")
 
 
-def _below_default(window: Window, gpu: Gpu, power: tuple[float, float], limits: Limits) -> Conclusions:
+def _below_default(window: Window, gpu: Gpu, power: tuple[float, float], limits: Limits) -> Iterator[Finding]:
     limit, default = power
     # The limiter lets go between its steps, so its time alone may say a fifth where the limit holds throughout.
     duty = window.mean(gpu, _SERIES, limits.window_s) or 0.0
@@ -111,7 +118,7 @@ def _below_default(window: Window, gpu: Gpu, power: tuple[float, float], limits:
     )
 
 
-def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Conclusions:
+def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Iterator[Finding]:
     duty = window.mean(gpu, _SERIES, limits.window_s)
     powers = [value for value in window.series(gpu, "power_w", limits.window_s) if value is not None]
     heat = max(
