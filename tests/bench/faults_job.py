@@ -113,8 +113,7 @@ def _torn(draw: Draw, peak: float) -> Plan:
         world.jobs[0].is_ill = True
 
     fills_s = 0.3 * total / (3.0 * waste) * plan.jobs[0].step_s
-    plan.turn, plan.probe, plan.lasts_s = turn, True, fills_s + 500.0
-    plan.before_s = min(200.0, fills_s)
+    plan.turn, plan.probe, plan.lasts_s, plan.is_static = turn, True, fills_s + 500.0, True
     return plan
 
 

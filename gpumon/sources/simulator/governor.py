@@ -14,6 +14,7 @@ HW_SLOWDOWN = 0.25
 """Beyond the slowdown temperature the hardware divides the clock by itself."""
 HW_HYSTERESIS_C = 4.0
 BRAKED = 0.5
+MEMORY_RISE_C = 5.0
 REASONS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake")
 
 
@@ -63,7 +64,7 @@ class Governor:
         """Of the time, in which the chassis pulls the power brake."""
         self.always_caps = False
         """The power loop counts as holding even where it costs next to nothing."""
-        self.memory_k_per_w = 0.021
+        self.memory_k_per_w = 0.012
         """Between the memory and the heat sink."""
         self.held_by: str | None = None
         self._wobble = 0.0
@@ -73,7 +74,7 @@ class Governor:
 
     def memory_c(self) -> float:
         """Temperature of the memory chips."""
-        return self.heat.sink_c + self.memory_k_per_w * self.power_w + 8.5
+        return self.heat.sink_c + self.memory_k_per_w * self.power_w + MEMORY_RISE_C
 
     def advance(self, load: Load, *, boost_mhz: float, resting_w: float, seconds: float) -> None:
         """Find clock and power under a load."""
@@ -106,7 +107,7 @@ class Governor:
         limit = self.chip.memory_max_c
         if limit is None or self.memory_k_per_w <= 0.03:
             return 1e9
-        return max(0.0, (limit - 0.5 - 8.5 - self.heat.sink_c) / self.memory_k_per_w)
+        return max(0.0, (limit - 0.5 - MEMORY_RISE_C - self.heat.sink_c) / self.memory_k_per_w)
 
     def _hold(self, limiter: str | None, seconds: float) -> None:
         """Count the time a limiter holds, as the driver's ns counters do.
