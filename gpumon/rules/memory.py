@@ -92,7 +92,7 @@ def room_bytes(gpu: Gpu, rank: Rank) -> float | None:
 
 
 def growth_of(window: Window, rank: Rank, least_bytes: float) -> Growth | None:
-    """Steady growth of the floor, the least that is allocated between two steps, from a little below ``least_bytes`` on.
+    """Steady growth of the floor, the least that is allocated between two steps, of about ``least_bytes`` or more.
 
     A stretch of 400 to 6400 steps is cut into eight; each part must lie above the one before by a share of the mean
     rise. A cache that fills, a staircase and a pool that empties again have flat parts or give back.
