@@ -175,5 +175,6 @@ def _finding(window: Window, process: Process, used: float, need: float, free: S
             Evidence(name="framework", value=process.framework),
         ),
         fixes=(*sign.fixes, *_ELSE),
+        command=_LOOK,
         onset_s=120.0,
     )

@@ -253,5 +253,6 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
             ),
             Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time"),
         ),
-        fixes=(_BY_HAND, "py-spy dump --pid PID shows what the main thread waits for"),
+        fixes=(_BY_HAND, f"py-spy dump --pid {job.trainers[0]} shows what the main thread waits for"),
+        command=f"py-spy dump --pid {job.trainers[0]}",
     )

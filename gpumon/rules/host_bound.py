@@ -13,7 +13,7 @@ from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, groups_of, headroom, names, rolls_out, subject_of, trained_for
 from gpumon.signals import mean_of, trainer_of, workers_of
-from gpumon.window import Window
+from gpumon.window import PAUSED_FIELD, Window
 
 
 class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +34,10 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spread_pct: float = 15.0
     """The busy share of single seconds varies by less than this (standard deviation)."""
     power_pct: float = 40.0
-    """Power between idle and limit stays below this share; not asked where a probe reports."""
+    """Power between idle and limit stays below this share in a job on several GPUs, whose pipeline stages may wait
+    for each other at much work; not asked where a probe reports."""
+    alone_power_pct: float = 60.0
+    """The same of a job on a single GPU."""
 
 
 class _Seen(NamedTuple):
@@ -50,12 +53,15 @@ class _Seen(NamedTuple):
     seconds: float
     switch: str | None
     """What makes every launch wait, where it can be seen."""
+    is_alone: bool
+    """The job has no other GPU."""
     strength: float = 0.0
 
 
 _SWITCHES = ("detect_anomaly", "detect-anomaly")
 _CALM_WORKERS_PCT = 50.0
 _PARTS = 4
+_PAUSED_PCT = 3.0
 _FULL_PCT = 93.0
 
 
@@ -113,6 +119,11 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         picture = picture_of(window, gpu, seconds) if trained_s >= seconds - window.interval_s else None
         if picture is None or picture.kind != "host" or picture.busy_pct < limits.busy_at_least_pct:
             continue
+        if (window.mean(gpu, PAUSED_FIELD, seconds) or 0.0) >= _PAUSED_PCT:
+            # What the alert said before the pause stands until there is a whole window after it.
+            because = "the job paused within the time looked at"
+            yield Abstention(rule="host-bound", because=because, subject=subject_of(job, gpus))
+            continue
         hot = window.share(trainer, "main_thread_cpu_pct", seconds, at_least=limits.hot_pct)
         if hot is None:
             if picture.busy_pct < limits.busy_below_pct:
@@ -122,7 +133,9 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         workers = workers_of(job, trainer.pid, processes)
         calm = mean_of(window.mean(worker, "cpu_pct", seconds) for worker in workers)
         main = window.mean(trainer, "main_thread_cpu_pct", seconds) or hot
-        seen = _Seen(gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer))
+        seen = _Seen(
+            gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer), len(job.gpu_uuids) == 1
+        )
         strength = _strength(window, seen, limits)
         if strength >= 0.8:
             yield seen._replace(strength=strength)
@@ -135,7 +148,8 @@ def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
     samples = window.samples(seen.gpu, seen.seconds)
     is_even = _spread(samples, seen.seconds) < limits.spread_pct
     is_hollow = picture.sm_pct is not None and picture.sm_pct < min(50.0, 0.6 * picture.busy_pct)
-    is_light = picture.power_share is None or picture.power_share < limits.power_pct / 100.0
+    most = (limits.alone_power_pct if seen.is_alone else limits.power_pct) / 100.0
+    is_light = picture.power_share is None or picture.power_share < most
     is_sure = seen.switch is not None or seen.has_probe
     if not (is_even or is_hollow) or not (is_light or is_sure) or _is_full_at_times(samples):
         return 0.0
@@ -168,7 +182,7 @@ def _finding(window: Window, job: Job, group: Sequence[_Seen], limits: Limits) -
     first = group[0]
     busy = sum(one.picture.busy_pct for one in group) / len(group)
     confidence: Confidence = "likely" if all(one.has_probe for one in group) else "possible"
-    fix, fixes = _fixes(first.gpu)
+    fix, fixes = _fixes(first.gpu, first.trainer.pid)
     cause, cause_text = None, f"main thread at {first.main_cpu_pct:.0f}% CPU, workers asleep"
     if first.switch is not None:
         confidence, cause, cause_text = "certain", "launch-blocking", f"{first.switch} is on"
@@ -188,6 +202,7 @@ def _finding(window: Window, job: Job, group: Sequence[_Seen], limits: Limits) -
         evidence=_evidence(group, busy, limits),
         cost=Cost(lost_pct=float(round(100 - busy)), speedup_max=round(100 / max(5.0, busy), 1)),
         fixes=fixes,
+        command=f"py-spy top --pid {first.trainer.pid}",
         onset_s=began_ago_s(window, first.gpu, "utilization_pct", lambda value: value < limits.busy_below_pct + 5.0),
     )
 
@@ -204,7 +219,7 @@ def _evidence(group: Sequence[_Seen], busy: float, limits: Limits) -> tuple[Evid
     if first.picture.sm_pct is not None:
         shown.append(_pct("SM active", first.picture.sm_pct, "≥ 80% is good", "sm_active_pct"))
     if first.picture.power_share is not None:
-        judged_by = f"< {limits.power_pct:g}% of the range"
+        judged_by = f"< {limits.alone_power_pct if first.is_alone else limits.power_pct:g}% of the range"
         shown.append(_pct("power above idle", 100 * first.picture.power_share, judged_by))
     return tuple(shown)
 
@@ -213,7 +228,7 @@ def _pct(name: str, value: float, judged_by: str, field: str | None = None) -> E
     return Evidence(name=name, value=float(round(value)), unit="%", judged_by=judged_by, field=field)
 
 
-def _fixes(gpu: Gpu) -> tuple[str, tuple[str, ...]]:
+def _fixes(gpu: Gpu, pid: int) -> tuple[str, tuple[str, ...]]:
     room = headroom(gpu)
     larger = "a larger batch" if room is None else f"a larger batch: {room} of GPU memory are free"
     return "larger batch, or torch.compile(mode='reduce-overhead')", (
@@ -222,5 +237,5 @@ def _fixes(gpu: Gpu) -> tuple[str, tuple[str, ...]]:
         "torch.optim.AdamW(..., fused=True), or foreach=True",
         "no .item(), .cpu() or print(loss) in every step: log every 50 steps",
         "gc.disable(), and gc.collect() every 1000 steps",
-        "py-spy top --pid PID shows where the main thread is",
+        f"py-spy top --pid {pid} shows where the main thread is",
     )

@@ -59,7 +59,7 @@ _FIXES = {
         "evaluate in a job of its own, from checkpoints",
     ),
     None: (
-        "py-spy dump --pid PID during a pause shows what it is for",
+        "py-spy dump of the trainer during a pause shows what it is for",
         "log every 50 steps at most; try WANDB_MODE=offline",
         "persistent_workers=True keeps the loader's workers between epochs",
     ),

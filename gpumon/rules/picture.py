@@ -16,6 +16,7 @@ any    ≥ 10 %  any     any     any     waits     data-starved
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -76,13 +77,19 @@ def picture_of(window: Window, gpu: Gpu, seconds: float) -> Picture | None:
     )
 
 
-def busy_jobs(window: Window, seconds: float) -> Iterator[tuple[Job, list[tuple[Gpu, Picture]]]]:
-    """Training jobs with the pictures of their GPUs, where at least one of them is busy all the time."""
+@lru_cache(maxsize=2)
+def busy_jobs(window: Window, seconds: float) -> tuple[tuple[Job, list[tuple[Gpu, Picture]]], ...]:
+    """Training jobs with the pictures of their GPUs, where at least one of them is busy all the time.
+
+    Several rules ask for them of the same window, one after the other.
+    """
+    found = []
     for job in trained_for(window, seconds):
         gpus = [(gpu, window.mean(gpu, "utilization_pct", seconds)) for gpu in gpus_of(window, job)]
         if any(use is None or use >= _BUSY_PCT - 5.0 for _, use in gpus):
             seen = [(gpu, picture_of(window, gpu, seconds)) for gpu, _ in gpus]
-            yield job, [(gpu, picture) for gpu, picture in seen if picture is not None]
+            found.append((job, [(gpu, picture) for gpu, picture in seen if picture is not None]))
+    return tuple(found)
 
 
 def unseen(rule: str, job: Job, pictures: list[tuple[Gpu, Picture]]) -> Iterator[Abstention]:
