@@ -24,9 +24,10 @@ WORD_OF_RULE = {
     "hw-thermal": "throttled",
     "hw-power-brake": "throttled",
     "gpu-lost": "lost",
+    "collective-hang": "stalled",
 }
 """Rules that are a state of the GPU; others leave the word of what it does."""
-STYLE_OF_WORD = {"waits data": "bold data-text", "throttled": "bold harm", "lost": "bold harm"}
+STYLE_OF_WORD = {"waits data": "bold data-text", "throttled": "bold harm", "lost": "bold harm", "stalled": "bold harm"}
 STYLE_OF_SEVERITY = {"critical": "bold harm", "warning": "bold data-text", "info": "muted"}
 WORD_OF_PHASE = {"start": "starting", "pause": "paused", "stall": "stalled", "end": "idle"}
 _BUDGET = ("budget.useful_pct", "budget.data_pct", "budget.throttled_pct", "budget.peer_pct")
@@ -109,6 +110,9 @@ def _state(
 def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], by_uuid: Mapping[str, Gpu]) -> tuple[str, str]:
     """What it does while no alert says so."""
     job = frame.window.job_of(gpu.uuid)
+    culprit = _culprit_of(frame, job)
+    if culprit is not None and culprit != gpu.uuid and culprit in by_uuid:
+        return f"waits on {by_uuid[culprit].index}", "muted"
     if job is not None and job.kind == "training" and job.phase in WORD_OF_PHASE:
         return WORD_OF_PHASE[job.phase], "muted"
     part = shares.get(gpu.uuid)
@@ -124,6 +128,16 @@ def _doing(frame: Frame, gpu: Gpu, shares: Mapping[str, Shares | None], by_uuid:
     if gpu.utilization_pct is None:
         return ("–", "muted") if job is None else ("busy", "")
     return ("idle", "muted") if gpu.utilization_pct < IDLE_PCT else ("busy", "")
+
+
+def _culprit_of(frame: Frame, job: Job | None) -> str | None:
+    """The GPU that keeps its whole job, where an alert about the job names it."""
+    for alert in frame.alerts:
+        subject = alert.finding.subject
+        is_led = alert.is_firing() and alert.suppressed_by is None and subject.uuid is not None
+        if is_led and job is not None and subject.kind == "job" and subject.job == job.id:
+            return subject.uuid
+    return None
 
 
 def _waits_on(gpu: Gpu, job: Job | None, shares: Mapping[str, Shares | None], by_uuid: Mapping[str, Gpu]) -> str:
