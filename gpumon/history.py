@@ -49,6 +49,8 @@ Derived = Mapping[str, Mapping[str, float | None]]
 _NAN = math.nan
 _RAW_SLOTS = 3600
 _PROCESS_SLOTS = 1200
+_SUMMED_SLOTS = 400
+"""Rules ask most for the means of one to five minutes."""
 _WAITS_KEPT = 120
 """Snapshots whose single steps are kept: enough to see a rhythm in them."""
 _TIERS = ((10.0, 2160), (60.0, 1440))
@@ -110,27 +112,29 @@ class History:
         store = self._store
         row = store.timeline.last + 1
         self._advance(snapshot, row)
+        cover_s = store.timeline.cover(row)
         stale_s = stale_after_s(store.nominal_s)
         paused = {uuid: 100.0 * (job.phase == "pause") for job in jobs for uuid in job.gpu_uuids}
         for gpu in snapshot.gpus:
-            ring = self._of(gpu.uuid, self.gpu_fields, row)
+            series = self._of(gpu.uuid, self.gpu_fields, row)
             if not (gpu.is_lost or (gpu.age_s is not None and gpu.age_s >= stale_s)):
                 values = self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s)
-                ring.write(row, [*values, paused.get(gpu.uuid, _NAN), *_row(self._gpu_raw_values(gpu))])
-        self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)))
+                values += [paused.get(gpu.uuid, _NAN), *_row(self._gpu_raw_values(gpu))]
+                series.write(row, values, cover_s)
+        self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)), cover_s)
         for volume in snapshot.host.volumes:
-            self._of(key_of(volume), self.volume_fields, row).write(row, _row((volume.free_bytes,)))
+            self._of(key_of(volume), self.volume_fields, row).raw.write(row, _row((volume.free_bytes,)))
         for process in snapshot.processes:
             known = self._running.get((process.pid, process.started_s))
             if known is None:
-                known = self._of(key_of(process), self.process_fields, row)
+                known = self._of(key_of(process), self.process_fields, row).raw
                 self._running[process.pid, process.started_s] = known
             shares = (process.gpu_sm_pct or {}).values()
             values = _row(self._process_values(process))
             known.write(row, [*values, sum(shares) / len(shares) if shares else _NAN])
         for rank in snapshot.ranks:
             key = key_of(rank)
-            self._of(key, self.rank_fields, row).write(row, _row(self._rank_values(self._held(rank))))
+            self._of(key, self.rank_fields, row).raw.write(row, _row(self._rank_values(self._held(rank))))
             if rank.data_wait_samples_s:
                 waits = self._store.rings.setdefault(key, [None] * _WAITS_KEPT)
                 waits[row % _WAITS_KEPT] = (row, rank.data_wait_samples_s)
@@ -159,15 +163,16 @@ class History:
             store.offset_s = offset
             store.columns = {}
 
-    def _of(self, key: str, fields: Mapping[str, int], row: int) -> Ring:
+    def _of(self, key: str, fields: Mapping[str, int], row: int) -> Series:
         series = self._store.series.get(key)
         if series is None:
             is_process = fields is self.process_fields
             slots = self._process_slots if self._is_mortal(fields) else self._store.timeline.slots
             # A leak takes hours to show, so the past of ranks is kept coarsely; that of processes is not.
-            series = Series(fields, slots, row, () if is_process else self._store.tiers)
+            summed_slots = 0 if self._is_mortal(fields) else _SUMMED_SLOTS
+            series = Series(fields, slots, row, () if is_process else self._store.tiers, summed_slots)
             self._store.series[key] = series
-        return series.raw
+        return series
 
     def _is_mortal(self, fields: Mapping[str, int]) -> bool:
         return fields is self.process_fields or fields is self.rank_fields

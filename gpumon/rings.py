@@ -52,6 +52,55 @@ class Ring:
         return head + data[field : high * width + field + 1 : width].tolist() + after
 
 
+class Sums:
+    """Running sums beside a ring, so that the mean over any stretch takes four reads, however long it is."""
+
+    def __init__(self, width: int, slots: int, first: int) -> None:
+        self.width = width
+        self.slots = slots
+        self.first = first
+        """Number of the first row ever written: before it every sum is 0."""
+        self.last = first - 1
+        self._totals = array("d", bytes(8 * width * slots))
+        self._known = array("d", bytes(8 * width * slots))
+
+    def write(self, row: int, values: Sequence[float], cover_s: float) -> None:
+        """Add a row that stands for some time; rows left out since the last write add nothing."""
+        width, slots = self.width, self.slots
+        start = self.last % slots * width
+        totals = self._totals[start : start + width]
+        known = self._known[start : start + width]
+        for missed in range(max(self.last + 1, row - slots), row):
+            at = missed % slots * width
+            self._totals[at : at + width] = totals
+            self._known[at : at + width] = known
+        start = row % slots * width
+        self._totals[start : start + width] = array(
+            "d",
+            [total + value * cover_s if value == value else total for total, value in zip(totals, values, strict=True)],
+        )
+        self._known[start : start + width] = array(
+            "d",
+            [time_s + cover_s if value == value else time_s for time_s, value in zip(known, values, strict=True)],
+        )
+        self.last = row
+
+    def between(self, field: int, first: int, last: int) -> tuple[float, float] | None:
+        """Sum of value times time, and the time with a value, of ``first``..``last``; None if it is too long ago."""
+        last, first = min(last, self.last), max(first, self.first)
+        if last < first:
+            return 0.0, 0.0
+        oldest = self.last - self.slots + 2
+        if last < oldest or (first > self.first and first - 1 < oldest):
+            return None
+        at = last % self.slots * self.width + field
+        total, known = self._totals[at], self._known[at]
+        if first > self.first:
+            before = (first - 1) % self.slots * self.width + field
+            total, known = total - self._totals[before], known - self._known[before]
+        return total, known
+
+
 class Timeline:
     """When each sample was taken (monotonic seconds since the first) and how much time it stands for."""
 

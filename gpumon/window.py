@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import mul
 
 from gpumon.model import Ending, Event, Gpu, Host, Job, Process, Rank, Snapshot, Volume
-from gpumon.rings import How, Ring, Tier, Timeline, fold
+from gpumon.rings import How, Ring, Sums, Tier, Timeline, fold
 
 Known = Gpu | Process | Host | Rank | Volume | str
 """Whose series: the record itself or its key."""
@@ -138,12 +138,22 @@ def key_of(subject: Known) -> str:
 class Series:
     """Everything kept about one subject."""
 
-    def __init__(self, fields: Mapping[str, int], slots: int, first: int, tiers: Sequence[Tier]) -> None:
+    def __init__(
+        self, fields: Mapping[str, int], slots: int, first: int, tiers: Sequence[Tier], summed_slots: int = 0
+    ) -> None:
         self.fields = fields
         self.coarse = sum(name not in GPU_RAW_FIELDS for name in fields)
         """How many of the fields, the first ones, the coarser past keeps as well."""
         self.raw = Ring(len(fields), slots, first)
         self.tiers = tuple(tier.ring(self.coarse) for tier in tiers)
+        self.sums = Sums(len(fields), summed_slots, first) if summed_slots else None
+        """Of GPUs and the host, whose means are asked for all the time."""
+
+    def write(self, row: int, values: Sequence[float], cover_s: float) -> None:
+        """Store a row that stands for some time."""
+        self.raw.write(row, values)
+        if self.sums is not None:
+            self.sums.write(row, values, cover_s)
 
     def field(self, name: str) -> int:
         """Column of a field; a name that does not exist is a mistake of the caller."""
@@ -238,6 +248,10 @@ class Window:
     def mean(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> float | None:
         """Mean over the last ``seconds`` (before ``ago_s``) by time; None when less than half is known."""
         first, last, covers, whole = self._stretch(seconds, ago_s)
+        summed = self._summed(subject, field, first, last)
+        if summed is not None:
+            total, known = summed
+            return total / known if known > 0 and known >= seconds / 2 else None
         values = self._raw(subject, field, first, last)
         total, known = sum(map(mul, values, covers)), whole
         if total != total:
@@ -386,6 +400,12 @@ class Window:
             covers = timeline.covers(first, last)
             found = self._stretches[seconds, ago_s] = (first, last, covers, sum(covers))
         return found
+
+    def _summed(self, subject: Known, field: str, first: int, last: int) -> tuple[float, float] | None:
+        series = self._store.series.get(key_of(subject))
+        if series is None or series.sums is None:
+            return None
+        return series.sums.between(series.field(field), first, last)
 
     def _raw(self, subject: Known, field: str, first: int, last: int) -> list[float]:
         series = self._store.series.get(key_of(subject))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.history import History, Window
 from gpumon.model import Event
-from gpumon.rings import Ring
+from gpumon.rings import Ring, Sums
 from tests import builders
 
 GPU = builders.gpu()
@@ -269,3 +269,40 @@ def test_a_step_longer_than_the_interval_holds_until_the_next() -> None:
         if number == 29:
             assert window.mean(rank, "step_s", 20.0) == pytest.approx(3.0)
     assert window.mean("rank:42", "step_s", 9.0) is None
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(1, 4),
+            st.one_of(st.none(), st.floats(0, 1e12)),
+            st.floats(0.1, 3.0),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    first=st.integers(0, 5),
+    data=st.data(),
+)
+def test_running_sums_are_the_sums(
+    rows: list[tuple[int, float | None, float]], first: int, data: st.DataObject
+) -> None:
+    """Sum and known time of any stretch still held equal the plain ones, across missed rows, gaps and wraps."""
+    slots = 20
+    sums = Sums(1, slots, first)
+    written: dict[int, tuple[float | None, float]] = {}
+    row = first
+    for step, value, cover_s in rows:
+        sums.write(row, [math.nan if value is None else value], cover_s)
+        written[row] = (value, cover_s)
+        row += step
+    low = data.draw(st.integers(max(0, sums.last - slots - 2), sums.last))
+    high = data.draw(st.integers(low, sums.last + 2))
+    found = sums.between(0, low, high)
+    if found is None:
+        assert low - 1 < sums.last - slots + 2
+        return
+    known = [entry for at, entry in written.items() if low <= at <= high and entry[0] is not None]
+    assert found[1] == pytest.approx(sum(cover_s for _, cover_s in known), abs=1e-6)
+    scale = max([abs(value or 0.0) for value, _ in written.values()] + [1.0])
+    assert found[0] == pytest.approx(sum((value or 0.0) * cover_s for value, cover_s in known), abs=1e-9 * scale)
