@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Evidence, Gpu, Job, Process, Rank
-from gpumon.signals import label, mean_of, workers_of
+from gpumon.signals import THERMAL, label, mean_of, workers_of
 from gpumon.window import LIMITERS, Known, Window
 
 _AROUND_S = 15.0
@@ -60,6 +60,16 @@ def moved(moment: Moment, ranks: Sequence[Rank], rise_s: float | None) -> Iterat
     yield from _processor(moment)
     yield from _storage(moment)
     yield from _loader(moment, ranks, rise_s)
+
+
+def is_by_heat(moment: Moment) -> bool:
+    """Heat or the power brake took the clock: other rules speak of that, or it was only a burst."""
+    for gpu in moment.gpus:
+        levels = moment.levels(gpu, "sm_clock_mhz")
+        has_fallen = levels is not None and levels[1] <= 0.95 * levels[0]
+        if has_fallen and any(moment.rise(gpu, f"throttled_pct.{name}") >= 5.0 for name in THERMAL):
+            return True
+    return False
 
 
 def _newcomers(moment: Moment) -> Iterator[Moved]:

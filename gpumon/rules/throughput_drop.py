@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Rank, Subject
 from gpumon.rules.change import change_point
-from gpumon.rules.moved import Moment, Moved, moved
+from gpumon.rules.moved import Moment, Moved, is_by_heat, moved
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.window import PAUSED_FIELD, Window
@@ -85,8 +85,8 @@ def throughput_drop(window: Window, limits: Limits) -> Conclusions:
         With the probe: the time of a step (per sample, where the probe knows how many) rose by 10 % or more at one
         moment of the last quarter of an hour and has stayed there for 60 s and 30 steps; a change point in its
         logarithm. What else changed within 15 s is the cause: another process on the GPU, a link, a clock, allocator
-        retries, the CPU, storage, the loader. Without the probe SM activity times clock stands for the speed; then it
-        is information, and only possible.
+        retries, the CPU, storage, the loader; heat has rules of its own. Without the probe SM activity times clock
+        stands for the speed; then it is information, and only possible.
 
     Why it matters:
         A run that lost a fifth of its speed at night ends a day later, and no log says so.
@@ -127,7 +127,10 @@ def _judge(window: Window, job: Job, gpus: Sequence[Gpu], ranks: Sequence[Rank],
     if ranks and drop.held_s < limits.held_steps * (ranks[0].step_s or 0.0):
         return None
     rise_s = drop.after - drop.before if pace.field == "step_s" else None
-    cause = next(moved(Moment(window, job, gpus, drop.ago_s), ranks, rise_s), None)
+    moment = Moment(window, job, gpus, drop.ago_s)
+    if is_by_heat(moment):
+        return None
+    cause = next(moved(moment, ranks, rise_s), None)
     if cause is None and any(abs(paused_s - drop.ago_s) <= 30.0 for paused_s in pace.paused_s):
         return None  # an epoch ended there: other data, not a fault
     return _finding(job, pace, drop, cause, limits.drop_pct)
