@@ -155,7 +155,8 @@ def test_a_hang_names_the_culprit(variant: dict[str, Any]) -> None:
     """Rank 2 left a collective: critical 60 s after the onset, about the job and the GPU at fault, with or without
     the probe; the victims count as waiting for a peer."""
     outcome = run("hang", 300.0, **variant)
-    assert set(outcome.fired) == {("collective-hang", 2)}
+    loud = {key for key, one in outcome.fired.items() if one.finding.severity != "info"}
+    assert loud == {("collective-hang", 2)}
     alert = outcome.fired["collective-hang", 2]
     assert (alert.finding.severity, alert.finding.confidence) == ("critical", "likely")
     assert since(alert) == pytest.approx(ONSET_S, abs=4)
