@@ -63,8 +63,9 @@ class HeadlineFold:
             return "stale", _stale(window, *silent)
         if top is not None and top.finding.severity == "warning":
             return _key(top), _of_alert(top, leading, window)
-        starting = [job for job in window.jobs if job.phase == "start"]
-        if starting and len(starting) == len(window.jobs):
+        seen = [job for job in window.jobs if _is_seen(job, window)]
+        starting = [job for job in seen if job.phase == "start"]
+        if starting and len(starting) == len(seen):
             return "starting", Headline(
                 state="starting", text=_starting(starting[0], window), detail=self._detail(window, alerts)
             )
@@ -223,6 +224,15 @@ def _stale(window: Window, who: str, silent_s: float) -> Headline:
         cause=(window.last.host.driver_error or "unknown yet").partition(": ")[0],
         fix="wait; then dmesg | grep -i nvrm",
         cost="q still quits",
+    )
+
+
+def _is_seen(job: Job, window: Window) -> bool:
+    """Any of its processes can be looked up: of a bare PID (ended, or hidden from us) nobody knows that it starts."""
+    return any(
+        one.started_s is not None or one.name is not None or one.command is not None
+        for one in window.last.processes
+        if one.pid in job.trainers
     )
 
 

@@ -282,6 +282,17 @@ def test_a_job_that_starts() -> None:
     )
 
 
+def test_a_pid_that_cannot_be_looked_up_starts_nothing() -> None:
+    """The driver lists a process that has ended, or that is hidden from us: no STARTING, the others decide."""
+    bare = Process(pid=555, gpu_memory_bytes={builders.uuid(0): None})
+    run = Run()
+    run.step(seconds=5, gpus=[builders.gpu(utilization_pct=0.0)], processes=[bare])
+    assert (run.headline.state, run.headline.text) == ("healthy", "1 job, GPU idle")
+    run.step(seconds=35, processes=[bare, builders.process(started_s=builders.NOON, command="python llama.py")])
+    assert run.headline.state == "starting"
+    assert run.headline.text.startswith("llama.py for ")
+
+
 def test_the_first_epoch_waits_for_data() -> None:
     """Information from a cold cache has its own quiet headline."""
     run = Run(Keeping(id="data-starved"))
