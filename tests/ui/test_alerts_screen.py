@@ -78,6 +78,40 @@ def test_the_evidence_tells_now_was_and_what_it_is_judged_by() -> None:
     play(demo("throttled"), story)
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_long_name_in_the_evidence_never_runs_into_its_value(width: int) -> None:
+    """Names widen their column as far as there is room, then are clipped; a text goes on beneath itself."""
+    long = finding(
+        "xid",
+        evidence=(
+            Evidence(name="step time since it is there", value=612.0, unit="ms", was=430.0, judged_by="before"),
+            Evidence(name="memory of trainer and workers (PSS)", value=93.0, unit="%", judged_by="≥ 90 %"),
+            Evidence(name="the driver's line", value="Xid 31 on GPU 0: " + "MMU fault " * 12 + "the end"),
+            Evidence(name="CUDA runtime of the program and more", value="13.0 of libcudart.so", was="12.8 or so"),
+        ),
+    )
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("a")
+        told = text(app)
+        at = next(y for y, line in enumerate(told) if line.startswith(" evidence"))
+        head = told[at]
+        now = head.index("NOW") + 3
+        assert told[at + 1].startswith("  step time since it is t" + ("… " if width == 80 else "here ms "))
+        assert told[at + 1][now - 5 : now] == "  612"
+        assert told[at + 2].startswith(
+            "  memory of trainer and w… " if width == 80 else "  memory of trainer and workers (PSS) "
+        )
+        assert told[at + 2][now - 5 : now] == "  93%"
+        line = "".join(one.strip() + " " for one in told[at + 3 :])
+        assert told[at + 3][: head.index("NOW")].startswith("  the driver's line  ")
+        assert "  Xid 31 on GPU 0: MMU fault" in told[at + 3]
+        assert ("MMU fault " * 12 + "the end") in line
+        assert "CUDA runtime of the program and more  13.0 of libcudart.so, was 12.8 or so" in "\n".join(told)
+
+    play(framed(alert(finding=long)), story, size=(width, 40))
+
+
 def test_fixes_are_numbered_and_wrapped_under_their_text() -> None:
     """A long fix continues under its own first letter."""
     long = finding(fixes=("word " * 40, "nvidia-smi -i 5 -pl 600"))

@@ -89,6 +89,22 @@ def test_what_is_missing_is_a_dash_and_never_zero() -> None:
     assert not any("0 °C" in line or "0 MHz" in line or " 0%" in line for line in told)
 
 
+def test_facts_are_left_out_whole() -> None:
+    """Where the facts do not fit side by side, no word of them is cut in two; what is unknown goes first."""
+    fields = {"nvlinks_active": 18, "nvlinks_total": 18, "pcie_gen": 5, "pcie_width": 16, "ecc_uncorrected": 0}
+    xid = Event(kind="xid", time_s=NOON, gpu_uuid=uuid(0), xid=79, text="fell off")
+    for fan_pct, health in (
+        (None, "ECC 0 · Xid 79 at 12:20 · P0 · fan –"),
+        (61.0, "ECC 0 · Xid 79 at 12:20 · P0 · fan 61%"),
+    ):
+        card = gpu(fan_pct=fan_pct, power_limit_w=300.0, **fields)
+        shown = frame([*snapshots(60, gpus=[card]), snapshot(NOON + 61, gpus=[card], events=(xid,))])
+        told = lines(page(shown, width=160, height=40))
+        assert line_of(told, "throttled").rstrip().endswith(health)
+    told = lines(page(shown, width=120, height=40))
+    assert line_of(told, "throttled").rstrip().endswith(" · P0")
+
+
 def test_the_red_begins_at_the_minute_that_the_headline_names() -> None:
     """Budget, limiter band and the mark on the axis stand at the alert's onset."""
     shown = demo("throttled")

@@ -150,11 +150,22 @@ def _columns(facts: Sequence[Fact], width: int) -> Row:
     half = 74 if width < 160 else 80
     pieces: list[Piece] = []
     for position, fact in enumerate(facts):
-        text = fact.text
-        if position + 1 < len(facts):
-            text = text[: half - 12].ljust(half - 11)
-        pieces += [(f" {fact.label:<9} ", "muted"), (text, "harm" if fact.is_wrong else "")]
+        is_last = position + 1 == len(facts)
+        text = _fitting(fact.text, width - 11 - half * position - 1 if is_last else half - 12)
+        pieces += [
+            (f" {fact.label:<9} ", "muted"),
+            (text if is_last else text.ljust(half - 11), "harm" if fact.is_wrong else ""),
+        ]
     return tuple(pieces)
+
+
+def _fitting(text: str, room: int) -> str:
+    """Whole parts only: what is not known goes first, then the last ones."""
+    parts = text.split(" · ")
+    while len(parts) > 1 and len(" · ".join(parts)) > room:
+        unknown = [number for number, part in enumerate(parts) if units.MISSING in part]
+        parts.pop(unknown[-1] if unknown else -1)
+    return clip(" · ".join(parts), max(0, room))
 
 
 def processes_on(gpu: Gpu, snapshot: Snapshot) -> list[Process]:

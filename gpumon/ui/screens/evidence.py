@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
@@ -10,7 +11,7 @@ from gpumon.rings import How
 from gpumon.signals import temperature_limit_c
 from gpumon.ui.panels import scales
 from gpumon.ui.panels.charts import Charts
-from gpumon.ui.panels.line import clip, left, right, width_of
+from gpumon.ui.panels.line import cells, clip, left, right, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.screens.band import band_cells
 from gpumon.ui.view import process_key
@@ -19,7 +20,8 @@ from gpumon.window import GPU_FIELDS, HOST_FIELDS, HOST_KEY, PROCESS_FIELDS
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
 
-NAME = 18
+NAME, NAME_MOST = 18, 27
+"""Cells of the names: as many as the longest needs; on wide screens half as many again."""
 NUMBER = 7
 _SPARKS = (50, 40, 30, 20)
 _ROLES = {
@@ -28,6 +30,7 @@ _ROLES = {
 }  # fmt: skip
 _HOW: dict[str, How] = {"temperature_c": "max", "memory_temperature_c": "max", "memory_used_bytes": "max"}
 _JUDGED_LEAST = 18
+_WIDE = 100
 
 
 class _Table(NamedTuple):
@@ -36,6 +39,8 @@ class _Table(NamedTuple):
     frame: Frame
     alert: Alert
     drawn: Charts
+    name: int
+    """Cells of the names."""
     sparks: int
     """Columns of a spark; 0 where there is no room for them."""
     width: int
@@ -45,14 +50,17 @@ def evidence_rows(frame: Frame, alert: Alert, drawn: Charts, width: int) -> list
     """One row a number, with a spark where the history knows its series."""
     if not alert.finding.evidence:
         return []
-    fixed = NAME + 2 * (NUMBER + 1) + 2 + _JUDGED_LEAST
+    evidence = alert.finding.evidence
+    longest = max((cells(_label(one)) + 1 for one in evidence if not _is_text(one)), default=0)
+    name = min(max(NAME, longest), NAME_MOST if width < _WIDE else NAME_MOST * 3 // 2)
+    fixed = name + 2 * (NUMBER + 1) + 2 + _JUDGED_LEAST
     sparks = next((count for count in _SPARKS if fixed + count <= width), 0)
-    table = _Table(frame, alert, drawn, sparks, width)
+    table = _Table(frame, alert, drawn, name, sparks, width)
     head: Row = (
-        (left(" evidence", NAME), "muted"), (left(_span(table), sparks), "muted"), (right("NOW", NUMBER + 1), "muted"),
+        (left(" evidence", name), "muted"), (left(_span(table), sparks), "muted"), (right("NOW", NUMBER + 1), "muted"),
         (right("WAS", NUMBER + 1), "muted"), ("  JUDGED BY", "muted"),
     )  # fmt: skip
-    return [head, *(_row(table, one) for one in alert.finding.evidence)]
+    return [head, *(row for one in evidence for row in (_text(table, one) if _is_text(one) else [_row(table, one)]))]
 
 
 def _span(table: _Table) -> str:
@@ -64,13 +72,40 @@ def _span(table: _Table) -> str:
     return f"{units.clock(grid.end_s - grid.shown * grid.width_s, '%H:%M')} – {units.clock(end_s, '%H:%M')}"
 
 
+def _label(one: Evidence) -> str:
+    return f"  {one.name}" if one.unit in {"", "%"} or one.unit in one.name else f"  {one.name} {_unit(one)}"
+
+
+def _is_text(one: Evidence) -> bool:
+    """It takes more room than a number has."""
+    return max(cells(_amount(one.value, one)), cells(_amount(one.was, one))) > NUMBER
+
+
+def _text(table: _Table, one: Evidence) -> list[Row]:
+    """A text in the place of the numbers, on as many rows as it needs; a long name moves its beginning."""
+    name = f"  {one.name}"
+    start = left(name, table.name) if cells(name) < table.name else f"{name}  "
+    was = _amount(one.was, one)
+    told = f"{_amount(one.value, one)}, was {was}" if was else _amount(one.value, one)
+    lines = textwrap.wrap(
+        told, max(10, table.width - table.name - 1), initial_indent="x" * max(0, cells(start) - table.name)
+    ) or [""]
+    lines[0] = lines[0][max(0, cells(start) - table.name) :]
+    rows: list[list[Piece]] = [[(start, ""), (lines[0], "bold")]]
+    rows += [[(" " * table.name, ""), (line, "bold")] for line in lines[1:]]
+    judged = f"  {one.judged_by}" if one.judged_by else ""
+    if judged and width_of(rows[-1]) + cells(judged) < table.width:
+        rows[-1].append((judged, "muted"))
+    elif judged:
+        rows.append([(" " * table.name + clip(judged[2:], max(0, table.width - table.name - 1)), "muted")])
+    return [tuple(row) for row in rows]
+
+
 def _row(table: _Table, one: Evidence) -> Row:
-    name = f"  {one.name}" if one.unit in {"", "%"} or one.unit in one.name else f"  {one.name} {_unit(one)}"
+    name, width = clip(_label(one), table.name - 1), table.name
     now, was = _amount(one.value, one), _amount(one.was, one)
-    if len(now) > NUMBER + 1:  # a text that is no number takes the place of the numbers
-        return ((left(name, NAME), ""), (clip(now, max(0, table.width - NAME - 1)), "bold"))
     spark = _spark(table, one)
-    row: list[Piece] = [(left(name, NAME - 1) + " ", ""), *spark] if spark else [(left(name, NAME + table.sparks), "")]
+    row: list[Piece] = [(left(name, width), ""), *spark] if spark else [(left(name, width + table.sparks), "")]
     row += [(right(now, NUMBER + 1), "bold"), (right(was, NUMBER + 1), "muted")]
     row.append((f"  {clip(one.judged_by or '', max(0, table.width - width_of(row) - 2))}", "muted"))
     return tuple(row)
