@@ -8,17 +8,27 @@ import sys
 def main() -> int:
     """Run gpumon with the command line's arguments; returns its exit code."""
     arguments = sys.argv[1:]
-    if arguments in (["--version"], ["-V"]):
-        from gpumon import __version__
-
-        sys.stdout.write(f"gpumon {__version__}\n")
-        return 0
+    if arguments in (["--version"], ["-V"]) and sys.stdout is not None:
+        return _version()
     from gpumon.cli import run
 
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # a stream in another encoding than UTF-8 shows `?` for `–` and `°`
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     return run(arguments)
+
+
+def _version() -> int:
+    from gpumon import __version__
+
+    try:
+        sys.stdout.write(f"gpumon {__version__}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        from gpumon.cli import cannot_write
+
+        return cannot_write(error)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import functools
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from gpumon import __version__
 from gpumon.errors import DriverMissing, GpumonError, NotATerminal, UsageError
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 FIRST_READING_S = 2.0
 """A driver that has said nothing by then is there, whatever else is wrong with it."""
 
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""What writing to stdout may end with: such an error names no file."""
+
 CRASHED = 70
 """Exit code of a fault of ours (EX_SOFTWARE)."""
 
 EPILOG = """\
-exit codes: 0 done, 2 usage or unreadable input, 3 no driver or GPU, 70 a crash of gpumon itself;
+exit codes: 0 done, 2 usage, unreadable input or unwritable output, 3 no driver or GPU, 70 a crash of gpumon itself;
 diagnose: 0 healthy, 1 findings of warning or worse
 keys, colours and rule limits: gpumon config; what a rule means: gpumon explain RULE
 """
@@ -108,22 +112,57 @@ def parser() -> _Parser:
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code. Errors of use are one line on stderr."""
     try:
-        command_line = parser()
-        command_line.given = arguments
-        options = command_line.parse_args(arguments)
-        return _verb(options)(options)
+        code = _do(arguments)
+        sys.stdout.flush()
     except GpumonError as error:
-        sys.stderr.write(f"gpumon: {error}\n")
+        _complain(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # `gpumon once | head`: the reader has enough. Python flushes stdout once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `gpumon once | head`: the reader has enough
+        _give_up(sys.stdout)
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception:  # noqa: BLE001 - a fault of ours: the traceback, and an exit code of its own
+    except Exception as error:  # noqa: BLE001 - a fault of ours: the traceback, and an exit code of its own
+        if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+            return cannot_write(error)
         sys.excepthook(*sys.exc_info())
         return CRASHED
+    return code
+
+
+def _do(arguments: Sequence[str]) -> int:
+    if sys.stdout is None:
+        raise UsageError("stdout is closed: there is nowhere to print to")
+    command_line = parser()
+    command_line.given = arguments
+    try:
+        options = command_line.parse_args(arguments)
+    except SystemExit:  # --help, which is printed
+        return 0
+    return _verb(options)(options)
+
+
+def cannot_write(error: OSError) -> int:
+    """Stdout takes nothing (a full disk, most of the time): say so, and end without trying again."""
+    _complain(f"cannot write to stdout: {error.strerror}")
+    _give_up(sys.stdout)
+    return UsageError.exit_code
+
+
+def _complain(text: str) -> None:
+    """One line on stderr, if there is one that takes it."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"gpumon: {text}\n")
+        sys.stderr.flush()
+    except OSError:
+        _give_up(sys.stderr)
+
+
+def _give_up(stream: TextIO) -> None:
+    """Python flushes it once more at exit, which would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _verb(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
@@ -152,7 +191,7 @@ def _diagnose(options: argparse.Namespace) -> int:
 
     effective = _effective(options)
     as_json = "json" in options or getattr(options, "format", "text") == "json"
-    if options.files:
+    if getattr(options, "files", ()):
         if "seconds" in options:
             raise UsageError("--for: watches live; files are read to their end")
         return diagnose.files(options.files, effective, as_json=as_json)

@@ -158,7 +158,10 @@ def test_help_names_everything() -> None:
     options = "config interval gpus visible ascii no-color read-only no-bell log version demo"
     for option in options.split():
         assert f"--{option}" in done.stdout, option
-    assert "exit codes: 0 done, 2 usage or unreadable input, 3 no driver or GPU, 70 a crash" in done.stdout
+    assert (
+        "exit codes: 0 done, 2 usage, unreadable input or unwritable output, 3 no driver or GPU, 70 a crash"
+        in done.stdout
+    )
     assert "--json" in gpumon("once", "--help").stdout
     told = gpumon("config", "--help").stdout
     assert "--init" in told
@@ -228,6 +231,44 @@ def test_pipe_that_is_closed(driver: FakeDriver) -> None:
         ["bash", "-c", shell], env={**default_environment(), **driver.env}, capture_output=True, text=True, check=True
     )
     assert (done.stdout.splitlines(), done.stderr) == (["{", "0 0"], "")
+
+
+PRINTING = ["--version", "--help", "explain", "explain sw-thermal", "config", "once", "once --json", "--demo list"]
+
+
+@pytest.mark.parametrize("arguments", [*PRINTING, "", "diagnose --for 1s"])
+def test_closed_stdout(driver: FakeDriver, arguments: str) -> None:
+    """`gpumon explain >&-`: one line that says so, exit 2, never a traceback."""
+    assert in_shell(f"{arguments} >&-", driver) == (2, "gpumon: stdout is closed: there is nowhere to print to\n")
+
+
+@pytest.mark.parametrize("arguments", [*PRINTING, "diagnose --for 1s"])
+def test_stdout_on_a_full_disk(driver: FakeDriver, arguments: str) -> None:
+    """`gpumon once > /dev/full`: one line with the reason, exit 2."""
+    full = (2, "gpumon: cannot write to stdout: No space left on device\n")
+    assert in_shell(f"{arguments} >/dev/full", driver) == full
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+def test_unwritable_stderr(driver: FakeDriver, stderr: str) -> None:
+    """Where even the complaint cannot be written the exit code still tells."""
+    assert in_shell(f"explain nonsense {stderr}", driver) == (2, "")
+    assert in_shell(f"once >&- {stderr}", driver) == (2, "")
+    assert in_shell(f"explain {stderr} >/dev/null", driver) == (0, "")
+
+
+def in_shell(arguments: str, driver: FakeDriver) -> tuple[int, str]:
+    """Exit code and stderr of a line with redirections."""
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -W error -m gpumon {arguments}"],
+        env={**default_environment(HOME="/nonexistent"), **driver.env},
+        cwd=Path(__file__).parent.parent,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize(
