@@ -186,7 +186,7 @@ def cost_text(alert: Alert, window: Window) -> str | None:
     if cost.lost_pct is None:
         return None
     job = _job_of(alert.finding, window)
-    if cost.lost_pct >= 100.0:
+    if cost.lost_pct >= 100.0 and alert.finding.rule == "gpu-lost":
         owners = [one for one in window.last.processes if alert.finding.subject.uuid in one.gpu_memory_bytes]
         ranks = [one.rank for one in owners if one.rank is not None]
         return f"cost its job (rank {ranks[0]})" if ranks else "cost its job"

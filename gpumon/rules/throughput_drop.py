@@ -65,6 +65,7 @@ _LEAST_BINS = 12
     suppressed_by=(
         "gpu-lost",
         "driver-stuck",
+        "collective-hang",
         "hw-thermal",
         "sw-thermal",
         "power-brake",

@@ -22,7 +22,7 @@ WORD_OF_RULE = {
     "data-starved": "waits data",
     "sw-thermal": "throttled",
     "hw-thermal": "throttled",
-    "hw-power-brake": "throttled",
+    "power-brake": "throttled",
     "gpu-lost": "lost",
     "collective-hang": "stalled",
 }
