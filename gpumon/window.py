@@ -30,12 +30,9 @@ GPU_FIELDS = (
     "memory_temperature_c",
     "sm_clock_mhz",
     "fan_pct",
-    "graphics_active_pct",
     "sm_active_pct",
     "tensor_active_pct",
     "dram_active_pct",
-    "fp32_active_pct",
-    "fp64_active_pct",
     "pcie_rx_bytes_per_s",
     "pcie_tx_bytes_per_s",
     "ecc_uncorrected",
@@ -45,6 +42,9 @@ GPU_FIELDS = (
 PAUSED_FIELD = "paused_pct"
 """100 while the job on a GPU pauses (evaluation, checkpoint), 0 while it goes on; None without a job."""
 GPU_RAW_FIELDS = (
+    "graphics_active_pct",
+    "fp32_active_pct",
+    "fp64_active_pct",
     "memory_clock_mhz",
     "fan_target_pct",
     "pcie_gen",

@@ -227,6 +227,7 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
     dips, peaks = sum(value < 20.0 for value in samples), sum(value > 60.0 for value in samples)
     is_spiky = min(dips, peaks) >= 0.1 * len(samples)
     is_lasting = lasts(window, gpu, "budget.idle_pct", seconds=limits.window_s, at_least=5.0)
+    is_lasting = is_lasting and lasts(window, gpu, "utilization_pct", seconds=limits.window_s, at_least=10.0)
     return (is_spiky or use >= 30.0) and is_lasting
 
 
