@@ -12,10 +12,10 @@ Tier = Literal["blocks", "half", "ascii"]
 
 EIGHTHS: dict[Tier, str] = {
     "blocks": " ▁▂▃▄▅▆▇█",
-    "half": "    ▄▄▄██",
+    "half": " ___▄▄▄▄█",
     "ascii": " ____####",
 }
-"""Nine characters each: 0/8 to 8/8."""
+"""Nine characters each: 0/8 to 8/8. Only 8/8 is full, so that a chart that stops at 7/8 touches no other."""
 
 SHADES: dict[str, str] = {"useful": "█", "data": "▒", "throttled": "▓", "peer": "░", "idle": "▁"}
 """What a timeline cell shows without colour."""
@@ -74,7 +74,9 @@ def eighth(fraction: float | None, tier: Tier = "blocks") -> str:
 
 def shade(kind: str, tier: Tier = "blocks") -> str:
     """The full cell of a share of the time budget where there is no colour."""
-    return LETTERS[kind] if tier == "ascii" else SHADES[kind]
+    if tier == "ascii":
+        return LETTERS[kind]
+    return "_" if tier == "half" and kind == "idle" else SHADES[kind]
 
 
 def band(share_pct: float | None) -> str:

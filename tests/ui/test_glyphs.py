@@ -13,22 +13,23 @@ from gpumon.ui.glyphs import ascii_row, ascii_text, band, eighth, shade
     [
         (None, " ", " ", " "),
         (0.0, " ", " ", " "),
-        (0.001, "▁", " ", "_"),
+        (0.001, "▁", "_", "_"),
+        (0.3, "▂", "_", "_"),
         (0.5, "▄", "▄", "_"),
         (0.7, "▆", "▄", "#"),
-        (0.875, "▇", "█", "#"),
+        (0.875, "▇", "▄", "#"),
         (1.0, "█", "█", "#"),
         (7.0, "█", "█", "#"),
     ],
 )
 def test_eighth(fraction: float | None, blocks: str, half: str, ascii_: str) -> None:
-    """A level is drawn to the nearest eighth, and anything above zero leaves a trace where eighths exist."""
+    """A level is drawn to the nearest eighth, and anything above zero leaves a trace."""
     assert (eighth(fraction), eighth(fraction, "half"), eighth(fraction, "ascii")) == (blocks, half, ascii_)
 
 
 def test_half_tier_uses_code_page_437() -> None:
     """TERM=linux can show every character of its tier."""
-    for character in glyphs.EIGHTHS["half"]:
+    for character in (*glyphs.EIGHTHS["half"], *(shade(kind, "half") for kind in glyphs.SHADES)):
         character.encode("cp437")
 
 

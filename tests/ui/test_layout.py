@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -195,6 +196,28 @@ def test_stale_numbers_turn_grey_and_the_headline_says_so() -> None:
     assert texts(rows)[1].startswith(" ? STALE  no new sample for 12 s; numbers are from 12:20:31")
     assert texts(rows)[4].startswith("›  0 stale")
     assert {style for text, style in rows[4] if text.strip() in {"540", "61", "1785", "76.1"}} == {"muted"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "shares", "word"),
+    [
+        ("start", None, "3g start"),
+        ("train", budget(60.0, throttled=30.0), "3g slowed"),
+        ("train", budget(60.0, data=30.0), "3g data"),
+        ("train", budget(97.0), "3g busy"),
+        ("pause", budget(0.0), "3g paused"),
+        ("stall", budget(0.0), "3g stalled"),
+    ],
+)
+def test_words_fit_beside_a_mig_profile(phase: Any, shares: dict[str, float] | None, word: str) -> None:
+    """No word is cut: ten cells are a profile and seven letters."""
+    parent = gpu(0, utilization_pct=None)
+    instance = gpu(0, uuid="MIG-a", mig_parent_uuid=parent.uuid, mig_profile="3g.40gb")
+    training = job(gpu_uuids=("MIG-a",), trainers=(7,), phase=phase)
+    trainer = process(7, (), gpu_memory_bytes={"MIG-a": GIB})
+    frame = last(film(lambda _: (parent, instance), lambda *_: shares, jobs=(training,), processes=(trainer,)))
+    (row,) = [row for row in texts(layout(frame, mono(density="R1"), 80, 24)) if row.startswith("  .0 ")]
+    assert row[5:16] == word.ljust(10) + " "
 
 
 def test_a_silent_gpu_turns_its_own_numbers_grey() -> None:

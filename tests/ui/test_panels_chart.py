@@ -9,6 +9,7 @@ from gpumon.ui.panels import chart
 from gpumon.ui.panels.chart import Look, Shares
 
 COLOR = Look("blocks", has_color=True)
+HALF = Look("half", has_color=True)
 MONO = Look("blocks", has_color=False)
 ASCII = Look("ascii", has_color=False)
 
@@ -16,6 +17,15 @@ ASCII = Look("ascii", has_color=False)
 def test_a_busy_slice_leaves_the_top_eighth_free() -> None:
     """Full use is a full column less one eighth, so that rows do not melt together."""
     assert texts(chart.timeline([Shares(100, 0, 0, 0)] * 3, 3, 2, COLOR)) == ["▇▇▇", "███"]
+
+
+def test_on_the_linux_console_low_values_show_and_rows_do_not_touch() -> None:
+    """With half blocks only: a trace from the first eighth on, a full cell only below the top row."""
+    busy = [Shares(share, 0, 0, 0) for share in (0, 6, 13, 50, 100)]
+    assert texts(chart.timeline(busy, 5, 1, HALF)) == ["___▄▄"]
+    assert texts(chart.timeline(busy, 5, 2, HALF)) == ["    ▄", "___██"]
+    assert texts(chart.sparkline([5.0, 100.0], (0, 100), 2, 1, role="power", look=HALF)) == ["_▄"]
+    assert texts((chart.budget_bar(Shares(60, 0, 40, 0), 10, HALF),)) == ["▄▄▄▄▄▄▄▄▄▄"]
 
 
 def test_a_loss_fills_the_cell_to_the_top_in_its_colour() -> None:

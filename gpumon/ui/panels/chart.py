@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.ui.glyphs import EIGHTHS, LETTERS, Tier, band, shade
+from gpumon.ui.glyphs import EIGHTHS, Tier, band, shade
 from gpumon.ui.panels.line import merged
 from gpumon.ui.row import Piece
 
@@ -146,7 +146,7 @@ def sparkline(
 @lru_cache(maxsize=4096)
 def _level_cells(level: int, height: int, look: Look, roles: tuple[str, ...]) -> Column:
     if level == 0:
-        return ((LETTERS["idle"] if look.tier == "ascii" else "▁", "muted"), *[(" ", "")] * (height - 1))
+        return ((shade("idle", look.tier), "muted"), *[(" ", "")] * (height - 1))
     filled = EIGHTHS[look.tier]
     return tuple((filled[_within(level - 8 * row)], roles[row]) for row in range(height))
 

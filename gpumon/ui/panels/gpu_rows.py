@@ -21,6 +21,8 @@ Pieces = tuple[Piece, ...]
 
 PROFILE_CHARACTERS = 2
 """Of a MIG profile fit: ``3g``."""
+_SHORT_WORDS = {"starting": "start", "throttled": "slowed"}
+"""What stands beside a profile has seven cells."""
 _WRONG = "bold harm"
 
 
@@ -142,7 +144,8 @@ def _head(subject: Subject, util: str) -> list[Piece]:
     weight = "bold" if subject.is_selected else ""
     if gpu.mig_parent_uuid is not None:
         index = f".{gpu.index}"
-        word = f"{(gpu.mig_profile or '')[:PROFILE_CHARACTERS]} {state.word.removeprefix('waits ')}".strip()
+        doing = _SHORT_WORDS.get(state.word, state.word.removeprefix("waits "))
+        word = f"{(gpu.mig_profile or '')[:PROFILE_CHARACTERS]} {doing}".strip()
     else:
         index = str(gpu.index)
         word = f"MIG ×{subject.instances}" if subject.instances else state.word

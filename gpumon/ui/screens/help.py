@@ -80,7 +80,13 @@ def legend(view: ViewState) -> Row:
     for kind, word in words:
         char = "█" if view.has_color and view.tier != "ascii" else glyphs.shade(kind, view.tier)
         pieces += [(f" {char}", roles.get(kind, kind)), (f" {word}", "muted")]
-    pieces += [("  ▁ idle  ", "muted"), ("■", "harm"), (" crit ", "muted"), ("▲", "data-text"), (" warn", "muted")]
+    pieces += [
+        (f"  {glyphs.shade('idle', view.tier)} idle  ", "muted"),
+        ("■", "harm"),
+        (" crit ", "muted"),
+        ("▲", "data-text"),
+        (" warn", "muted"),
+    ]
     return tuple(pieces)
 
 
