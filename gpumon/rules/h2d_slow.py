@@ -51,7 +51,7 @@ _OFFLOADS = re.compile(r"off.?load|zero.?infinity")
 @rule(
     "h2d-slow",
     limits=Limits,
-    every_s=5.0,
+    every_s=10.0,
     clear_s=60.0,
     suppressed_by=("gpu-lost", "driver-stuck", "data-starved"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,13 +34,22 @@ class Steps(NamedTuple):
     """The stretch of time they took."""
 
 
+@lru_cache(maxsize=2)
+def _known(_window: Window) -> dict[tuple[int, float], Steps | None]:
+    """What was summed of a window already: several rules ask for the same, one after the other."""
+    return {}
+
+
 def steps_of(window: Window, rank: Rank, seconds: float) -> Steps | None:
     """The last steps of a rank, at least twenty of them within ten minutes; None where there are fewer."""
-    found = _sum(window, rank, seconds)
-    if found is not None and found.steps < LEAST_STEPS:
-        longer_s = min(_LONGEST_S, 1.2 * LEAST_STEPS * found.step_s)
-        found = _sum(window, rank, longer_s) if longer_s > seconds else None
-    return found if found is not None and found.steps >= LEAST_STEPS else None
+    known, key = _known(window), (rank.pid, seconds)
+    if key not in known:
+        found = _sum(window, rank, seconds)
+        if found is not None and found.steps < LEAST_STEPS:
+            longer_s = min(_LONGEST_S, 1.2 * LEAST_STEPS * found.step_s)
+            found = _sum(window, rank, longer_s) if longer_s > seconds else None
+        known[key] = found if found is not None and found.steps >= LEAST_STEPS else None
+    return known[key]
 
 
 def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
