@@ -300,7 +300,7 @@ def ecc_remap(draw: Draw) -> Plan:
             world.events.append(Event(kind="xid", gpu_uuid=card.uuid, xid=code, text=_line(card, code)))
             for job in world.jobs:
                 job.kill(world.now_s, None)
-        elif kind == "pending":
+        elif kind == "pending":  # running work is not hurt: the rule informs
             card.said["remap_pending"] = True
             card.said["remapped_rows_uncorrected"] = 1
         elif kind == "failed":
@@ -308,7 +308,7 @@ def ecc_remap(draw: Draw) -> Plan:
         else:
             card.said["recovery_action"] = rng.choice((1, 2, 4))
 
-    plan.turn, plan.lasts_s = turn, 120.0
+    plan.turn, plan.lasts_s, plan.is_info = turn, 120.0, kind == "pending"
     return plan
 
 

@@ -14,7 +14,7 @@ LOST = (0.03, 0.65)
 
 
 def _starved(draw: Draw, plan: Plan, lost: float | None = None) -> Plan:
-    plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s"), 20.0, 8.0
+    plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s", "launched_s"), 20.0, 8.0
     plan.level = None if lost is None else f"{lost:.2f}"
     plan.after_s = draw.rng.choice((0.0, 0.0, 240.0))
     return plan
@@ -47,7 +47,7 @@ def too_few_workers(draw: Draw) -> Plan:
     plan = _loaded(draw, machine, workers=workers, syncs=workers == 0 or rng.random() < 0.4)
     spec = plan.jobs[0]
     prep = spec.step_s * lost / (1.0 - lost) if workers == 0 else workers * spec.step_s / (1.0 - lost)
-    spec = msgspec.structs.replace(spec, prep_s=prep, batch_bytes=max(spec.batch_bytes, 1.5e7 * prep))
+    spec = msgspec.structs.replace(spec, prep_s=prep, batch_bytes=max(spec.batch_bytes, 6e7 * prep))
     plan.jobs = (spec,)
     plan.is_static = True
     if workers:

@@ -107,7 +107,10 @@ def _torn(draw: Draw, peak: float) -> Plan:
     plan = _loaded(
         draw, Plan(machine=machine), memory_bytes=base, waste_bytes=waste, peak_share=peak, floor_share=0.5 * peak
     )
-    plan.jobs = (msgspec.structs.replace(plan.jobs[0], jitter=0.12, step_s=min(0.6, plan.jobs[0].step_s)),)
+    spec = plan.jobs[0]
+    step_s = min(0.6, spec.step_s)
+    spec = msgspec.structs.replace(spec, jitter=0.12, step_s=step_s, prep_s=spec.prep_s * step_s / spec.step_s)
+    plan.jobs = (spec,)
 
     def turn(world: World) -> None:
         world.jobs[0].is_ill = True
@@ -121,7 +124,7 @@ def _torn(draw: Draw, peak: float) -> Plan:
 def vram_orphaned(draw: Draw) -> Plan:
     """A killed run leaves its memory behind, held by nobody who can be seen."""
     machine = draw.machine(most=4)
-    size = int(draw.rng.uniform(1.6, 9.0) * GIB)
+    size = int(draw.rng.uniform(0.05, 0.3) * machine.chip.memory_total_bytes)
     gpu = draw.gpu(machine)
     plan = _loaded(draw, Plan(machine=machine), restart_after_s=inf)
 
@@ -258,15 +261,21 @@ def training_died(draw: Draw) -> Plan:
         else:
             job.kill(world.now_s, None)
 
+    waits = [rng.uniform(15.0, 90.0) / plan.interval_s if plan.interval_s else rng.uniform(15.0, 60.0)]
+
     def tick(world: World) -> None:
-        job = world.jobs[0]
-        if is_ragged and job.state == "hung" and world.now_s >= job.ranks[0].pulse_s and plan.level == "ragged":
-            job.kill(world.now_s + 12.0, None)
-            plan.level = "ragged, all gone"
+        # The others follow when their collective gives up.
+        waits[0] -= 1.0
+        if is_ragged and waits[0] <= 0:
+            world.jobs[0].kill(world.now_s, None)
 
     plan.level = "ragged" if is_ragged else "at once"
     plan.turn, plan.tick, plan.lasts_s = turn, tick, 120.0
-    plan.probe = True  # without the probe's word nobody can tell a crash of one process from its end
+    if not is_ragged:
+        # From outside nobody can tell a crash from the end; a process with the probe says farewell at its end.
+        plan.probe = rng.random() < 0.6
+        plan.rules = ("training-died",) if plan.probe else ("training-died", "training-ended")
+        plan.is_info = not plan.probe
     return plan
 
 

@@ -174,5 +174,5 @@ def disk_full(draw: Draw) -> Plan:
 
     plan.prepare, plan.turn, plan.before_s, plan.lasts_s = prepare, turn, 420.0, 400.0
     plan.truth = lambda world: 100.0 - (world.volume[1] / size if world.volume else 100.0)
-    plan.faulty_from, plan.healthy_to = 98.5, 96.0
+    plan.faulty_from, plan.healthy_to = 98.5, 92.0
     return plan

@@ -91,17 +91,20 @@ class Plan(msgspec.Struct, kw_only=True):
     also: tuple[str, ...] = ()
     causes: tuple[str, ...] | None = None
     level: str | None = None
+    is_info: bool | None = None
+    """What was wrong is only worth an information; None: as the fault says."""
 
 
 class Rate:
     """Percent of the time in which a sum of seconds over all jobs' ranks grew, as a truth."""
 
-    def __init__(self, field: str, *, worst: bool = True) -> None:
-        self._field, self._worst = field, worst
+    def __init__(self, *fields: str, worst: bool = True) -> None:
+        self._fields, self._worst = fields, worst
         self._last: tuple[float, dict[int, float]] | None = None
 
     def __call__(self, world: World) -> float:
-        sums = {id(rank): getattr(rank, self._field) for job in world.jobs for rank in job.ranks}
+        ranks = [rank for job in world.jobs for rank in job.ranks]
+        sums = {id(rank): sum(getattr(rank, field) for field in self._fields) for rank in ranks}
         last, self._last = self._last, (world.now_s, sums)
         if last is None or world.now_s <= last[0]:
             return 0.0

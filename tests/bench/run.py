@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from tests.bench.machines import Split
 from tests.bench.plan import Draw, Eye, Plan
 
 EPOCH_S = 1_796_126_400.0
+NEVER_S = 1e9
 Label = Literal["faulty", "healthy", "between"]
 
 
@@ -72,8 +72,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     also: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     is_info: bool = False
-    onset_s: float = inf
-    end_s: float = inf
+    onset_s: float = NEVER_S
+    end_s: float = NEVER_S
     """Of the fault."""
     truth: float | None = None
     level: str | None = None
@@ -191,7 +191,7 @@ def _blank(case: Case, plan: Plan) -> Outcome:
         rules=plan.rules or (fault.rules if fault else ()),
         also=(*(fault.also if fault else ()), *(fault.rules if fault else ()), *plan.also),
         causes=plan.causes or (fault.causes if fault else ()),
-        is_info=fault.is_info if fault else False,
+        is_info=plan.is_info if plan.is_info is not None else fault.is_info if fault else False,
         level=plan.level,
         machine=plan.machine.name,
         gpus=plan.machine.gpus,
@@ -227,7 +227,7 @@ def _snapshots(case: Case, plan: Plan, outcome: Outcome) -> Iterator[tuple[float
         if is_on and not is_off and plan.truth is not None and is_fault:
             truth = plan.truth(world)
             truths.append((at_s, truth))
-            if plan.is_slow and outcome.onset_s == inf and truth >= plan.healthy_to:
+            if plan.is_slow and outcome.onset_s == NEVER_S and truth >= plan.healthy_to:
                 outcome.onset_s, outcome.end_s = at_s, until
         if snapshot is not None:
             outcome.seconds = at_s

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from math import inf
 
 import msgspec
 
 from gpumon.alerts import RANK
 from tests.bench.faults import FAULTS
-from tests.bench.run import Episode, Outcome
+from tests.bench.run import NEVER_S, Episode, Outcome
 from tests.bench.stats import clopper_pearson, quantile
 
 EARLY_S = 3.0
@@ -131,14 +130,15 @@ def _count_precision(outcome: Outcome, rules: dict[str, RuleScore]) -> None:
 
 
 def _count_recall(outcome: Outcome, rules: dict[str, RuleScore]) -> None:
-    fault = FAULTS[outcome.case.name]
     rule = outcome.rules[0]
-    mine = [one for one in during(outcome, loud(outcome, info=fault.is_info)) if one.rule == rule]
+    if outcome.is_info and not FAULTS[outcome.case.name].is_info:
+        rule = next((one.rule for one in outcome.episodes if one.rule in outcome.rules), rule)
+    mine = [one for one in during(outcome, loud(outcome, info=outcome.is_info)) if one.rule == rule]
     rules[rule].recall.add(is_hit=bool(mine))
     if not mine:
         return
     first = min(one.begin_s for one in mine)
-    if outcome.onset_s < inf:
+    if outcome.onset_s < NEVER_S:
         rules[rule].delays_s.append(max(0.0, first - outcome.onset_s))
     subjects = Counter(one.subject for one in mine)
     rules[rule].flaps.append(max(subjects.values()))

@@ -108,7 +108,7 @@ class Census:
             "cpu_throttled_pct": self._throttled(slowdown),
             "read_bytes_per_s": round(rate * missed),
             "write_bytes_per_s": round(write_rate),
-            "rchar_bytes_per_s": round(rate + 2e4 + 3e4 * rng.random()),
+            "rchar_bytes_per_s": round(rate + (1.0 - asleep) * (2e4 + 3e4 * rng.random())),
         }
 
     def _throttled(self, slowdown: float) -> float | None:
@@ -205,7 +205,7 @@ class Census:
             "ppid": self._job.launcher_pid,
             "started_s": self._started_s(0.11 * rank.number),
             "name": "python",
-            "command": spec.command,
+            "command": spec.command.format(attempt=self._job.attempt),
             "role": spec.role,
             "framework": spec.framework,
             "libraries": spec.libraries or (LIBRARIES if count > 1 else LIBRARIES[::2]),
