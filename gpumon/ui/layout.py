@@ -12,7 +12,7 @@ from gpumon.monitor import Frame
 from gpumon.ui.palette import muted
 from gpumon.ui.panels import alerts, cells, footer, gpu_heads, gpu_rows, headline, host, jobs, panel, title
 from gpumon.ui.panels.charts import Charts
-from gpumon.ui.panels.columns import Columns, Field, Widths, one_line, two_lines
+from gpumon.ui.panels.columns import Columns, Field, Widths, one_line, several_lines
 from gpumon.ui.panels.gpu_rows import Subject
 from gpumon.ui.panels.line import fill
 from gpumon.ui.panels.state import GpuState, is_stale, states
@@ -142,7 +142,11 @@ class _Drawing:
         columns = None
         count = panel.chart_width(self.width)
         if rows.density != "panel":
-            columns = (two_lines if rows.density == "R2" else one_line)(self.width, widths, present)
+            columns = (
+                several_lines(self.width, widths, present, rows.lines)
+                if rows.density == "R2"
+                else one_line(self.width, widths, present)
+            )
             count = columns.timeline
         if rows.title:
             self._title(self.view.span_s / count)
@@ -191,7 +195,7 @@ class _Drawing:
         rows, charts, frame, view = self.plan, self.charts, self.frame, self.view
         uuids = tuple(subject.gpu.uuid for subject in self.subjects)
         losses = charts.losses(uuids, columns.timeline)
-        marks = gpu_heads.alert_marks(frame, charts, columns.timeline) if columns.lines == 2 else ()
+        marks = gpu_heads.alert_marks(frame, charts, columns.timeline) if columns.lines > 1 else ()
         heads = charts.keep(
             ("heads",),
             (columns, losses, marks, self.width, charts.look),

@@ -13,6 +13,8 @@ LEAST_JOBS = 3
 FULL_JOBS = 10
 ALERTS = 3
 MOST_ALERTS = 8
+MOST_LINES = 4
+"""Of a GPU in R2."""
 STEADY: dict[Density, int] = {"panel": 10, "R2": 12, "R1": 8}
 """Rows that a density needs besides its GPUs; R1 does without host and axis before it gives way to cells."""
 
@@ -57,7 +59,14 @@ def plan(count: int, width: int, height: int, wanted: str | None = None) -> Plan
         left -= count * (each - panel.LINES)
         rows = rows._replace(gpus=count * each, lines=each)
     else:
-        shown_jobs = min(spare - ALERTS - 1, max(count + 3, FULL_JOBS))
+        wanted_jobs = max(count + 3, FULL_JOBS)
+        if density == "R2":
+            # A job has as many ranks as there are GPUs: what is left then makes the charts taller.
+            left = spare - wanted_jobs - (ALERTS + 1) - 1
+            more = min(MOST_LINES - lines, max(0, left) // max(1, count))
+            rows = rows._replace(gpus=count * (lines + more), lines=lines + more)
+            spare -= count * more
+        shown_jobs = min(spare - ALERTS - 1, wanted_jobs)
         shown_alerts = min(MOST_ALERTS, spare - shown_jobs - 1)
         left = spare - shown_jobs - shown_alerts - 1
     return rows._replace(jobs=shown_jobs + left, alerts=shown_alerts, blank=1)

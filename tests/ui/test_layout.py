@@ -311,6 +311,37 @@ def test_the_richest_density_that_fits_is_chosen(count: int, width: int, height:
     assert plan(count, width, height).density == density
 
 
+@pytest.mark.parametrize(
+    ("count", "width", "height", "lines"),
+    [(8, 120, 40, 2), (8, 120, 49, 3), (8, 200, 60, 4), (4, 120, 40, 4), (16, 200, 60, 2), (4, 80, 24, 2)],
+)
+def test_tall_screens_give_each_gpu_more_lines(count: int, width: int, height: int, lines: int) -> None:
+    """Jobs get a row for each rank and alerts four; what is left makes the charts taller."""
+    rows = plan(count, width, height)
+    assert (rows.lines, rows.gpus) == (lines, lines * count)
+    assert sum((rows.title, rows.headline, rows.heads, rows.gpus, rows.axis, rows.host, rows.jobs, rows.alerts)) <= (
+        height - 1
+    )
+
+
+def test_four_lines_a_gpu() -> None:
+    """State, power and temperature begin above, budget, memory and clock in the middle; each chart has its half."""
+    frame = last(throttled())
+    rows = [row.rstrip() for row in texts(layout(frame, mono(), 200, 60))]
+    assert rows[5].startswith("›  0 waits on 5 100% ")
+    assert "  540/700 ▇" in rows[5]
+    assert rows[5].endswith("▄    61")  # 30 °C above the base of 30: below the upper half
+    assert rows[6].startswith(" " * 21 + "█")
+    assert rows[7].startswith("     ▇▇▇▇▇▇▇▇░░  76% █")
+    assert "76.1/79.6 ▇" in rows[7]
+    assert "1785 ▆" in rows[7]
+    assert rows[8].startswith(" " * 21 + "█")
+    assert rows[9].startswith("   1 waits on 5 ")
+    jobs = next(y for y, row in enumerate(rows) if row.startswith("─ JOBS"))
+    alerts = next(y for y, row in enumerate(rows) if row.startswith("─ ALERTS"))
+    assert all(rows[jobs:alerts])
+
+
 def test_sections_stand_still_whatever_runs_and_fires() -> None:
     """Jobs that end and alerts that come move nothing."""
     quiet = throttled(alerts=(), jobs=(), processes=())
@@ -368,4 +399,4 @@ def test_a_big_card_widens_its_columns_at_the_start() -> None:
     frame = _odd(1)
     rows = texts(layout(frame, ViewState(density="R2"), 120, 40))
     assert "640/1200" in rows[5]
-    assert " 76.0/288.0 " in rows[6]
+    assert " 76.0/288.0 " in rows[7]

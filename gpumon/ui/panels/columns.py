@@ -54,13 +54,18 @@ class Columns(NamedTuple):
     has_decimals: bool
 
     @property
+    def upper(self) -> int:
+        """Lines of the upper signals, and of the state; the lower ones, and the budget, have the rest."""
+        return (self.lines + 1) // 2
+
+    @property
     def after(self) -> int:
         """First cell right of the timeline."""
         return TIMELINE_X + self.timeline
 
 
-def two_lines(width: int, widths: Widths, present: frozenset[Field]) -> Columns:
-    """R2: power over memory, temperature over clock, each pair in one column."""
+def several_lines(width: int, widths: Widths, present: frozenset[Field], lines: int = 2) -> Columns:
+    """R2: power over memory, temperature over clock, each pair in one column; tall screens give it more lines."""
     pair = max(2 * widths.power + 1, 2 * widths.memory + 1) if present & {"power", "memory"} else 0
     heat = 4 if present & {"temperature", "clock"} else 0
     groups = (pair > 0) + (heat > 0)
@@ -72,7 +77,7 @@ def two_lines(width: int, widths: Widths, present: frozenset[Field]) -> Columns:
         )
     if fixed + timeline > width:
         timeline = 30
-    return Columns(2, timeline, spark, pair, heat, heat, pair, 4, 10, has_decimals=True)
+    return Columns(lines, timeline, spark, pair, heat, heat, pair, 4, 10, has_decimals=True)
 
 
 def one_line(width: int, widths: Widths, present: frozenset[Field]) -> Columns:

@@ -23,7 +23,7 @@ def heads(
 ) -> tuple[Row, ...]:
     """One or two rows of heads; the second one carries the alert marks."""
     first: list[Piece] = [("   # state      util ", "muted"), *legend(columns.timeline, losses, look)]
-    if columns.lines == 2:
+    if columns.lines > 1:
         second: list[Piece] = [("     budget      use ", "muted"), *marks]
         gap = " " * (columns.spark + 1 if columns.spark else 0)
         for row, pair, heat in ((first, "power W", "°C"), (second, "mem GiB", "MHz")):
@@ -114,10 +114,10 @@ def where(alert: Alert, gpus: Sequence[Gpu]) -> str:
 def axis(end_s: float, span_s: float, columns: Columns, note: str, *, is_estimate: bool, width: int) -> Row:
     """Labels under their exact column; at the left what is scrolled away, or how the budget was found."""
     start = left(f" {note}", TIMELINE_X) if note else " " * TIMELINE_X
-    if is_estimate and not note and columns.budget and columns.lines == 2:
+    if is_estimate and not note and columns.budget and columns.lines > 1:
         start = left(f"     {ESTIMATE}", TIMELINE_X)
     text = start + chart.axis(end_s, span_s, columns.timeline)
-    if columns.lines == 2 and columns.spark:
+    if columns.lines > 1 and columns.spark:
         same = f"same {units.duration(span_s)}"
         x = columns.after + 1 + columns.power + 1
         for _ in range((columns.power > 0) + (columns.temperature > 0)):

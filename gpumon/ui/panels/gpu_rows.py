@@ -1,4 +1,4 @@
-"""A GPU as one or two lines: mark, word, time budget over time, and its signals in fixed columns."""
+"""A GPU as one to four lines: mark, word, time budget over time, and its signals in fixed columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon.ui.glyphs import MARKS
 from gpumon.ui.panels import scales
 from gpumon.ui.panels.chart import Chart, Look, Shares
 from gpumon.ui.panels.charts import Charts
-from gpumon.ui.panels.columns import Columns
+from gpumon.ui.panels.columns import TIMELINE_X, Columns
 from gpumon.ui.panels.line import left, pad, right
 from gpumon.ui.panels.state import GpuState
 from gpumon.ui.panels.values import Values
@@ -44,10 +44,10 @@ class _Drawn(NamedTuple):
 
     timeline: Chart
     """Empty on a MIG parent: its instances have their own."""
-    power: Pieces
-    temperature: Pieces
-    clock: Pieces
-    memory: Pieces
+    power: Chart
+    temperature: Chart
+    clock: Chart
+    memory: Chart
     bar: Pieces
     budget: Shares | None
 
@@ -104,7 +104,7 @@ def rows(subject: Subject, charts: Charts, columns: Columns, width: int) -> tupl
          subject.gpu.is_lost, subject.instances),
         lambda: _draw(subject, charts, columns),
     )  # fmt: skip
-    make = _two_lines if columns.lines == 2 else _one_line
+    make = _one_line if columns.lines == 1 else _lines
     sheet = _Sheet(columns, width, charts.look)
     return charts.keep(
         ("gpu", subject.gpu.uuid), (util, subject[1:], drawn, width), lambda: make(subject, util, drawn, sheet)
@@ -116,22 +116,28 @@ def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
     is_parent = subject.instances > 0
     is_instance = gpu.mig_parent_uuid is not None
     timeline: Chart = () if is_parent else charts.timeline(gpu.uuid, columns.timeline, columns.lines)
-    power: Pieces = ()
-    temperature: Pieces = ()
-    clock: Pieces = ()
-    memory: Pieces = ()
+    power: Chart = ()
+    temperature: Chart = ()
+    clock: Chart = ()
+    memory: Chart = ()
     bar: Pieces = ()
+    upper, lower = columns.upper, max(1, columns.lines - columns.upper)
     if count and not is_instance:
         limit = temperature_limit_c(gpu)
         if columns.power:
-            (power,) = charts.spark(gpu.uuid, "power_w", count, scales.power_scale(gpu), "power")
+            power = charts.spark(gpu.uuid, "power_w", count, scales.power_scale(gpu), "power", height=upper)
         if columns.temperature:
-            (temperature,) = charts.spark(
-                gpu.uuid, "temperature_c", count, scales.temperature_scale(gpu), "temperature", how="max", limit=limit
+            temperature = charts.spark(
+                gpu.uuid, "temperature_c", count, scales.temperature_scale(gpu), "temperature",
+                how="max", limit=limit, height=upper,
+            )  # fmt: skip
+            clock = charts.spark(
+                gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", is_clock=True, height=lower
             )
-            (clock,) = charts.spark(gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", is_clock=True)
-    if count and columns.lines == 2 and columns.memory:
-        (memory,) = charts.spark(gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max")
+    if count and columns.lines > 1 and columns.memory:
+        memory = charts.spark(
+            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max", height=lower
+        )
     if columns.budget and not is_parent:
         bar = charts.bar(gpu.uuid, columns.timeline, columns.budget)
     budget = None if is_parent or gpu.is_lost else charts.budget(gpu.uuid, columns.timeline)
@@ -177,7 +183,7 @@ def _one_line(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tupl
         # Heat and clocks belong to the whole card: an instance's cells are empty, not missing.
         text = "" if is_instance else units.number(value)
         cells.number(text, cell_count, style, is_wrong=is_wrong and not is_instance)
-        cells.chart(spark, columns.spark if cell_count else 0)
+        cells.chart(spark[0] if spark else (), columns.spark if cell_count else 0)
     cells.number(_memory(values.memory_bytes, columns), columns.memory, style)
     use = "" if subject.instances else units.number(drawn.budget.useful if drawn.budget else None)
     cells.number(use, columns.use, "muted")
@@ -191,32 +197,56 @@ def _memory(used_bytes: int | None, columns: Columns) -> str:
     return f"{units.gib(used_bytes):.0f}"
 
 
-def _two_lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+def _lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+    """Power over memory, temperature over clock, each as high as its half of the lines."""
     columns, width, look = sheet
-    gpu, values, is_hot = subject.gpu, subject.values, subject.state.is_hot
-    style = "muted" if subject.is_muted else ""
-    is_instance = gpu.mig_parent_uuid is not None
-    upper = _Cells(_head(subject, util), look)
+    numbers = _numbers(subject)
+    found: list[Row] = []
+    for line in range(columns.lines):
+        is_upper = line < columns.upper
+        row = line if is_upper else line - columns.upper
+        left_chart, right_chart = (drawn.power, drawn.temperature) if is_upper else (drawn.memory, drawn.clock)
+        cells = _Cells(_start(subject, util, drawn, line, columns), look)
+        cells.pieces += _slice(subject, drawn, line, columns)
+        (left_text, left_style), (right_text, right_style) = numbers[not is_upper]
+        for text, cell_count, style, picture in (
+            (left_text, columns.power, left_style, left_chart),
+            (right_text, columns.temperature, right_style, right_chart),
+        ):
+            cells.number("" if row else text, cell_count, style, is_wrong=style == _WRONG and not row)
+            cells.chart(picture[row] if picture else (), columns.spark if cell_count else 0)
+        found.append(cells.row(width))
+    return tuple(found)
+
+
+def _start(subject: Subject, util: str, drawn: _Drawn, line: int, columns: Columns) -> list[Piece]:
+    """Cells 0 to 20: what it does and how much, then the time budget of the span."""
+    if line == 0:
+        return _head(subject, util)
+    if line != columns.upper:
+        return [(" " * TIMELINE_X, "")]
     use = "    " if subject.instances else "   –" if drawn.budget is None else f"{drawn.budget.useful:3.0f}%"
-    lower = _Cells([("     ", ""), *(drawn.bar or ((" " * 10, ""),)), (f" {use} ", "muted")], look)
+    return [("     ", ""), *(drawn.bar or ((" " * 10, ""),)), (f" {use} ", "muted")]
+
+
+def _slice(subject: Subject, drawn: _Drawn, line: int, columns: Columns) -> Pieces:
+    """One line of the timeline; on a MIG parent what its instances share."""
     if drawn.timeline:
-        upper.pieces += drawn.timeline[0]
-        lower.pieces += drawn.timeline[1]
-    else:
-        note = f"{subject.instances} instances share heat, clocks"
-        upper.pieces.append((left(note, columns.timeline), "muted"))
-        lower.pieces.append((" " * columns.timeline, ""))
-    power = "" if is_instance else _of_limit(units.number(values.power_w), units.number(scales.power_limit(gpu)))
-    memory = _of_limit(units.memory(values.memory_bytes), units.memory(gpu.memory_total_bytes))
-    upper.number(power, columns.power, style)
-    upper.chart(drawn.power, columns.spark if columns.power else 0)
-    upper.number("" if is_instance else units.number(values.temperature_c), columns.temperature, style, is_wrong=is_hot)
-    upper.chart(drawn.temperature, columns.spark if columns.temperature else 0)
-    lower.number(memory, columns.memory, style)
-    lower.chart(drawn.memory, columns.spark if columns.memory else 0)
-    lower.number("" if is_instance else units.number(values.clock_mhz), columns.clock, style, is_wrong=is_hot)
-    lower.chart(drawn.clock, columns.spark if columns.clock else 0)
-    return upper.row(width), lower.row(width)
+        return drawn.timeline[line]
+    note = f"{subject.instances} instances share heat, clocks" if line == 0 else ""
+    return ((left(note, columns.timeline), "muted"),)
+
+
+def _numbers(subject: Subject) -> tuple[tuple[Piece, Piece], tuple[Piece, Piece]]:
+    """Power and temperature, memory and clock; heat and clocks belong to the whole card, not to an instance."""
+    gpu, values = subject.gpu, subject.values
+    style = "muted" if subject.is_muted else ""
+    memory = (_of_limit(units.memory(values.memory_bytes), units.memory(gpu.memory_total_bytes)), style)
+    if gpu.mig_parent_uuid is not None:
+        return (("", style), ("", style)), (memory, ("", style))
+    power = (_of_limit(units.number(values.power_w), units.number(scales.power_limit(gpu))), style)
+    hot = _WRONG if subject.state.is_hot else style
+    return (power, (units.number(values.temperature_c), hot)), (memory, (units.number(values.clock_mhz), hot))
 
 
 def _of_limit(value: str, limit: str) -> str:
