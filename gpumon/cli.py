@@ -260,10 +260,10 @@ def _show(
 
 
 def _live(effective: Config, gpus: Sequence[str] | None) -> PacedSource:
-    from gpumon.sources.host import HostReader
-    from gpumon.sources.kernel_log import KernelLog
+    from gpumon.sources.host.kernel_log import KernelLog
+    from gpumon.sources.host.reader import HostReader
     from gpumon.sources.live import LiveSource
-    from gpumon.sources.nvml import NvmlReader
+    from gpumon.sources.nvml.reader import NvmlReader
 
     reader = NvmlReader(effective.interval_s, gpus)
     reader.start()
@@ -272,7 +272,7 @@ def _live(effective: Config, gpus: Sequence[str] | None) -> PacedSource:
 
 def _require_driver(gpus: Sequence[str] | None) -> None:
     """Raise NoSourceError where there is nothing to watch: that matters more than the missing terminal."""
-    from gpumon.sources.nvml import NvmlReader
+    from gpumon.sources.nvml.reader import NvmlReader
 
     reader = NvmlReader(gpus=gpus)
     reader.start()

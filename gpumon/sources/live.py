@@ -11,11 +11,11 @@ import msgspec
 
 from gpumon.model import Event, Gpu, Host, Process, Snapshot
 from gpumon.sources import GpuUse
-from gpumon.sources.happenings import Happenings
-from gpumon.sources.kernel_log import KernelLog
-from gpumon.sources.leftovers import Leftovers
-from gpumon.sources.nvml import NvmlReader
-from gpumon.sources.reading import Reading
+from gpumon.sources.host.happenings import Happenings
+from gpumon.sources.host.kernel_log import KernelLog
+from gpumon.sources.host.leftovers import Leftovers
+from gpumon.sources.nvml.reader import NvmlReader
+from gpumon.sources.nvml.reading import Reading
 from gpumon.text import clean
 
 FIRST_READING_S = 2.0

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from gpumon.model import Snapshot
-from gpumon.sources.host import once_pid_view, once_processes
+from gpumon.sources.host.machine import MachineReader
+from gpumon.sources.host.reader import once_pid_view, once_processes
 from gpumon.sources.live import aged, with_driver
-from gpumon.sources.machine import MachineReader
-from gpumon.sources.nvml import NvmlReader
+from gpumon.sources.nvml.reader import NvmlReader
 
 
 def read_once(gpus: Sequence[str] | None = None) -> Snapshot:

@@ -10,8 +10,8 @@ import pytest
 from gpumon.model import Alert, Event
 from gpumon.monitor import Monitor
 from gpumon.rules import xids
-from gpumon.sources.happenings import Happenings
-from gpumon.sources.kernel_log import KernelLog, Parser
+from gpumon.sources.host.happenings import Happenings
+from gpumon.sources.host.kernel_log import KernelLog, Parser
 from tests import builders
 
 LISTED = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.sources.nvml import NvmlReader
+from gpumon.sources.nvml.reader import NvmlReader
 
 
 @pytest.fixture

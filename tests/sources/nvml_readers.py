@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from fakenvml import FakeDriver
 from gpumon.model import Gpu
-from gpumon.sources.nvml import NvmlReader
-from gpumon.sources.reading import Reading
+from gpumon.sources.nvml.reader import NvmlReader
+from gpumon.sources.nvml.reading import Reading
 
 MakeDriver = Callable[..., FakeDriver]
 MakeReader = Callable[..., NvmlReader]

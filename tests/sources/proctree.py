@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gpumon.model import Process
 from gpumon.sources import GpuUse
-from gpumon.sources.host import HostReader
-from gpumon.sources.procfs import TICKS_PER_S
+from gpumon.sources.host.procfs import TICKS_PER_S
+from gpumon.sources.host.reader import HostReader
 
 BOOT_S = 1_700_000_000
 GIB = 1 << 30

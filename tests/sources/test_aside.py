@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from proctree import FakeProc, python
 
-from gpumon.sources import aside
-from gpumon.sources.aside import Aside, share_of, volumes_of
+from gpumon.sources.host import aside
+from gpumon.sources.host.aside import Aside, share_of, volumes_of
 
 
 def wait_for(condition: Callable[[], object]) -> None:

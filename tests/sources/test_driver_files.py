@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proctree import FakeProc
 
-from gpumon.sources.driver_files import library_version
+from gpumon.sources.host.driver_files import library_version
 
 
 def test_library_that_was_replaced(tmp_path: Path) -> None:

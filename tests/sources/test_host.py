@@ -16,8 +16,8 @@ from proctree import GIB, by_pid, python, reader_of, use
 
 from gpumon.model import Host, Process
 from gpumon.sources import GpuUse
-from gpumon.sources.host import HostReader, once_pid_view, once_processes
-from gpumon.sources.pidview import HIDEPID_WORDS, NAMESPACE_WORDS
+from gpumon.sources.host.pidview import HIDEPID_WORDS, NAMESPACE_WORDS
+from gpumon.sources.host.reader import HostReader, once_pid_view, once_processes
 
 TRAINER = """
 import ctypes, os, sys, time
@@ -42,7 +42,7 @@ CODE_OF_READER = """
 import json, os, sys, time
 from pathlib import Path
 from gpumon.sources import GpuUse
-from gpumon.sources.host import HostReader, once_pid_view, once_processes
+from gpumon.sources.host.reader import HostReader, once_pid_view, once_processes
 reader = HostReader(1.0, proc=Path(sys.argv[2]))
 pid = int(sys.argv[1])
 holders = {pid: GpuUse({"GPU-a": 1}, None)}
@@ -384,7 +384,7 @@ def test_nothing_heavy_is_imported() -> None:
     """Neither one look nor a reader needs psutil."""
     code = """
 import sys
-import gpumon.sources.host as host
+import gpumon.sources.host.reader as host
 host.once_processes({})
 host.HostReader(1.0).close()
 print("psutil" in sys.modules)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources import cgroup, identity
-from gpumon.sources.identity import Behaviour, Rank
+from gpumon.sources.host import cgroup, identity
+from gpumon.sources.host.identity import Behaviour, Rank
 
 CONTAINER = "3f2a91bc04de" + "0123456789abcdef" * 3 + "0123"
 IDLE = Behaviour(is_forked=True, cpu_pct=0.0, rchar_bytes=1000, like_siblings=1)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.model import Event
-from gpumon.sources.happenings import SAME_S, Happenings
-from gpumon.sources.kernel_log import KernelLog, Line, Parser, bus_of
+from gpumon.sources.host.happenings import SAME_S, Happenings
+from gpumon.sources.host.kernel_log import KernelLog, Line, Parser, bus_of
 from tests import builders
 
 BOOT_S = 1_796_000_000.0

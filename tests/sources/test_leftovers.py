@@ -8,8 +8,8 @@ import pytest
 from proctree import GIB, FakeProc
 
 from gpumon.model import Gpu, Process
-from gpumon.sources import leftovers
-from gpumon.sources.leftovers import Leftovers
+from gpumon.sources.host import leftovers
+from gpumon.sources.host.leftovers import Leftovers
 
 GPU = Gpu(uuid="GPU-a", index=0, pci_bus_id="00000000:3B:00.0", memory_used_bytes=10 * GIB, memory_total_bytes=80 * GIB)
 OTHER = Gpu(

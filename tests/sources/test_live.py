@@ -18,9 +18,9 @@ from gpumon import model
 from gpumon.errors import DriverBroken
 from gpumon.model import Host, Snapshot
 from gpumon.sources import GpuUse, live
-from gpumon.sources.host import HostReader
+from gpumon.sources.host.reader import HostReader
 from gpumon.sources.live import LiveSource
-from gpumon.sources.nvml import NvmlReader
+from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.once import read_once
 
 
@@ -228,7 +228,7 @@ def test_a_driver_that_is_away_is_said(
     fake_driver: MakeDriver, sources: Callable[..., LiveSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host says why NVML is away and for how long; when it is back, both end and values are fresh."""
-    monkeypatch.setattr("gpumon.sources.nvml.RETRIES_S", (0.2,))
+    monkeypatch.setattr("gpumon.sources.nvml.reader.RETRIES_S", (0.2,))
     driver = load(fake_driver([h100(), rtx4090()]))
     snapshots = iter(sources(0.1))
     next(snapshots)

@@ -10,7 +10,7 @@ import pytest
 from proctree import BOOT_S, GIB, FakeProc, reader_of, use
 
 from gpumon.model import Host, Process
-from gpumon.sources.machine import MachineReader
+from gpumon.sources.host.machine import MachineReader
 
 
 def machine(tmp_path: Path) -> FakeProc:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from proctree import FakeProc
 
-from gpumon.sources.network import Network, NetworkReader, nfs_reads
+from gpumon.sources.host.network import Network, NetworkReader, nfs_reads
 
 MOUNTSTATS = """device /dev/sda1 mounted on / with fstype ext4
 device nas:/data mounted on /data with fstype nfs4 statvers=1.1

@@ -28,12 +28,12 @@ from fakenvml import (
     wave,
 )
 from gpumon.errors import UsageError
-from gpumon.sources.counters import Counter
-from gpumon.sources.nvml import NvmlReader
-from gpumon.sources.nvml_calls import Asker
-from gpumon.sources.nvml_devices import Selection
-from gpumon.sources.nvml_session import Session
-from gpumon.sources.nvml_throttle import counter_fields
+from gpumon.sources.nvml.calls import Asker
+from gpumon.sources.nvml.counters import Counter
+from gpumon.sources.nvml.devices import Selection
+from gpumon.sources.nvml.reader import NvmlReader
+from gpumon.sources.nvml.session import Session
+from gpumon.sources.nvml.throttle import counter_fields
 
 # --- values -----------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from nvml_readers import MakeDriver, MakeReader, load, next_reading, until
 from fakenvml import GIB, FakeDriver, Process, a100_mig, h100, rtx4090
 from gpumon.errors import DriverBroken, DriverMissing, NoSourceError
 from gpumon.model import Event, Gpu
-from gpumon.sources.nvml import NvmlReader
-from gpumon.sources.nvml_init import explanation, module_version
+from gpumon.sources.nvml.reader import NvmlReader
+from gpumon.sources.nvml.start import explanation, module_version
 
 
 def gpus(reader: NvmlReader) -> list[Gpu]:
@@ -123,7 +123,7 @@ def test_a_lost_gpu_keeps_its_identity(fake_driver: MakeDriver, start: MakeReade
 
 def test_a_lost_gpu_comes_back(fake_driver: MakeDriver, start: MakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reset the same GPU answers again under its UUID."""
-    monkeypatch.setattr("gpumon.sources.nvml_watch.LOOK_AGAIN_S", 0.2)
+    monkeypatch.setattr("gpumon.sources.nvml.watch.LOOK_AGAIN_S", 0.2)
     driver = load(fake_driver([h100(), h100()]))
     reader = start()
     driver.set("gpu.0.lost", 1)
@@ -295,7 +295,7 @@ def test_mismatch_where_nothing_can_be_read(fake_driver: MakeDriver, tmp_path: P
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts to start again in fractions of a second."""
-    monkeypatch.setattr("gpumon.sources.nvml.RETRIES_S", (0.2, 0.3))
+    monkeypatch.setattr("gpumon.sources.nvml.reader.RETRIES_S", (0.2, 0.3))
 
 
 @pytest.mark.usefixtures("quick_retries")
@@ -494,7 +494,7 @@ def test_a_fault_of_ours_reaches_the_consumer(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gpumon.sources.nvml_gpu.memory", broken)
+    monkeypatch.setattr("gpumon.sources.nvml.gpu.memory", broken)
 
     def has_failed() -> bool:
         try:

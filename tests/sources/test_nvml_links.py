@@ -8,10 +8,10 @@ import pytest
 from nvml_readers import MakeDriver, MakeReader, load, second_gpus
 
 from fakenvml import a100_mig, gb10, h100, laptop, ramp, rtx4090
-from gpumon.sources import nvml_place
-from gpumon.sources.nvml_calls import Asker
-from gpumon.sources.nvml_devices import find_gpus
-from gpumon.sources.nvml_gpu import GpuReader
+from gpumon.sources.nvml import place as nvml_place
+from gpumon.sources.nvml.calls import Asker
+from gpumon.sources.nvml.devices import find_gpus
+from gpumon.sources.nvml.gpu import GpuReader
 
 
 def reader_of(fake_driver: MakeDriver, *profiles: object) -> list[GpuReader]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from proctree import FakeProc, python
 
-from gpumon.sources import procfs
-from gpumon.sources.filesystems import kind_at, parse_mounts
-from gpumon.sources.proc import Watch, identify, read_stat
-from gpumon.sources.states import StateSampler
+from gpumon.sources.host import procfs
+from gpumon.sources.host.filesystems import kind_at, parse_mounts
+from gpumon.sources.host.proc import Watch, identify, read_stat
+from gpumon.sources.host.states import StateSampler
 
 BURN = "print(1, flush=True)\nwhile True: pass"
 SLEEP = "import time; print(1, flush=True); time.sleep(600)"

@@ -1,0 +1,98 @@
+"""Knows how busy the parts of a GPU really were: NVML's GPM counters, by the difference of two samples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pynvml
+
+from gpumon.sources.nvml.calls import Asker
+
+SHORTEST_S = 0.1
+"""GPM wants at least this long between its two samples; until then the last difference stands."""
+
+_MIB = 2**20
+_METRICS = (
+    (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, "graphics_active_pct"),
+    (pynvml.NVML_GPM_METRIC_SM_UTIL, "sm_active_pct"),
+    (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, "sm_occupancy_pct"),
+    (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, "tensor_active_pct"),
+    (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, "dram_active_pct"),
+    (pynvml.NVML_GPM_METRIC_FP64_UTIL, "fp64_active_pct"),
+    (pynvml.NVML_GPM_METRIC_FP32_UTIL, "fp32_active_pct"),
+    (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, "pcie_tx_bytes_per_s"),
+    (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, "pcie_rx_bytes_per_s"),
+    (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, "nvlink_tx_bytes_per_s"),
+    (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, "nvlink_rx_bytes_per_s"),
+)
+
+
+def is_supported(asker: Asker) -> bool:
+    """GPM exists on this GPU (ask the parent for a MIG instance)."""
+    support = asker("gpm support", pynvml.nvmlGpmQueryDeviceSupport)
+    return support is not None and bool(support.isSupportedDevice)
+
+
+class Activity:
+    """The two newest GPM samples of a GPU or MIG instance."""
+
+    def __init__(self, gpu_instance: int | None = None) -> None:
+        """A MIG instance is sampled through its parent's handle and its number there."""
+        self._gpu_instance = gpu_instance
+        self._older: Any = None
+        self._newer: Any = None
+        self._newer_at = 0.0
+        self._last: dict[str, float] = {}
+        self._question: Any = None
+
+    def read(self, asker: Asker) -> dict[str, float]:
+        """Means since the last reading; empty on the first one and where the GPU refuses."""
+        now = asker.now
+        if self._newer is not None and now - self._newer_at < SHORTEST_S:
+            return self._last
+        sample = self._older if self._older is not None else asker("gpm alloc", lambda _: pynvml.nvmlGpmSampleAlloc())
+        if sample is None:
+            return {}
+        self._older = sample
+        if self._gpu_instance is None:
+            taken = asker("gpm sample", pynvml.nvmlGpmSampleGet, sample)
+        else:
+            taken = asker("gpm sample", pynvml.nvmlGpmMigSampleGet, self._gpu_instance, sample)
+        if taken is None:
+            return {}
+        self._older, self._newer, self._newer_at = self._newer, sample, now
+        if self._older is None:
+            return {}
+        self._last = self._difference(asker)
+        return self._last
+
+    def free(self) -> None:
+        """Give the samples back; only while the driver answers."""
+        for sample in (self._older, self._newer):
+            if sample is not None:
+                try:
+                    pynvml.nvmlGpmSampleFree(sample)
+                except pynvml.NVMLError:
+                    break
+        self._older = self._newer = None
+
+    def _difference(self, asker: Asker) -> dict[str, float]:
+        question = self._question
+        if question is None:
+            question = self._question = pynvml.c_nvmlGpmMetricsGet_t()
+            question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+            question.numMetrics = len(_METRICS)
+            for slot, (metric, _) in zip(question.metrics, _METRICS, strict=False):
+                slot.metricId = metric
+        question.sample1, question.sample2 = self._older, self._newer
+        if asker("gpm metrics", lambda _: pynvml.nvmlGpmMetricsGet(question)) is None:
+            return {}
+        values: dict[str, float] = {}
+        metrics = question.metrics
+        for position, (_, field) in enumerate(_METRICS):
+            metric = metrics[position]
+            value: float = metric.value
+            if metric.nvmlReturn == 0 and math.isfinite(value) and value >= 0:
+                values[field] = value * _MIB if field.endswith("_per_s") else min(value, 100.0)
+        return values
