@@ -9,26 +9,22 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from gpumon.model import Ending, Gpu, Job, Rank, Snapshot
-from gpumon.rings import Ring, Tier, Timeline, fold_rows
-from gpumon.signals import busy_pct, limiter_pct, stale_after_s
-from gpumon.window import (
+from gpumon.fields import (
     BUDGET_FIELDS,
     GPU_FIELDS,
     GPU_RAW_FIELDS,
     HOST_FIELDS,
-    HOST_KEY,
     LIMITERS,
     PAUSED_FIELD,
     PROCESS_FIELDS,
     RANK_FIELDS,
     SM_FIELD,
     VOLUME_FIELDS,
-    Series,
-    Store,
-    Window,
-    key_of,
 )
+from gpumon.model import Ending, Gpu, Job, Rank, Snapshot
+from gpumon.rings import Ring, Tier, Timeline, fold_rows
+from gpumon.signals import busy_pct, limiter_pct, stale_after_s
+from gpumon.window import HOST_KEY, Series, Store, Window, key_of
 
 __all__ = [
     "BUDGET_FIELDS",

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from gpumon.alerts import Headline
+from gpumon.fields import BUDGET_FIELDS
 from gpumon.model import Abstention, Alert, Event, Snapshot
 from gpumon.monitor import Frame, Monitor, SourceInfo, frames
 from gpumon.rules.sw_thermal import Limits
 from gpumon.sources.demo import TRACE_START_S, simulate
-from gpumon.window import BUDGET_FIELDS, Window
+from gpumon.window import Window
 from tests import builders
 
 ONSET_S = 225.0

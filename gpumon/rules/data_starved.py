@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from gpumon import units
+from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
@@ -22,7 +23,7 @@ from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.waiting import SERIES, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
 from gpumon.signals import trainer_of, workers_of
-from gpumon.window import PAUSED_FIELD, Window
+from gpumon.window import Window
 
 CAUSES = (
     cpu_contention,

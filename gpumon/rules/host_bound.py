@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import pstdev
 from typing import NamedTuple
 
+from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.picture import Picture, picture_of
@@ -13,7 +14,7 @@ from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, groups_of, headroom, names, rolls_out, subject_of, trained_for
 from gpumon.signals import mean_of, trainer_of, workers_of
-from gpumon.window import PAUSED_FIELD, Window
+from gpumon.window import Window
 
 
 class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

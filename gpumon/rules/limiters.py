@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import msgspec
 
+from gpumon.fields import LIMITERS
 from gpumon.model import Finding, Gpu, Subject
 from gpumon.signals import limiter_pct
-from gpumon.window import LIMITERS, Window
+from gpumon.window import Window
 
 UNKNOWN = "neither counters nor names of the clock's limiters are reported"
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.fields import LIMITERS
 from gpumon.model import Evidence, Gpu, Job, Process, Rank
 from gpumon.signals import THERMAL, label, mean_of, workers_of
-from gpumon.window import LIMITERS, Known, Window
+from gpumon.window import Known, Window
 
 _AROUND_S = 15.0
 _LEVEL_S = 60.0

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Cost, Evidence, Finding, Gpu, Host, Process, Severity, Subject
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, names, rolls_out, subject_of
 from gpumon.signals import mean_of
-from gpumon.window import PAUSED_FIELD, Window
+from gpumon.window import Window
 
 
 class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Rank, Subject
 from gpumon.rules.change import change_point
 from gpumon.rules.moved import Moment, Moved, is_by_heat, moved
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.window import PAUSED_FIELD, Window
+from gpumon.window import Window
 
 
 class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.fields import LIMITERS
 from gpumon.model import Gpu, Process, Snapshot
 from gpumon.signals import workers_of
 from gpumon.ui.panels.jobs import is_busy
 from gpumon.ui.panels.line import clip
 from gpumon.ui.row import Piece, Row
-from gpumon.window import LIMITERS, Window
+from gpumon.window import Window
 
 _BINS = 500
 _PAIRED_FROM_WIDTH = 118

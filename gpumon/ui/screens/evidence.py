@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
+from gpumon.fields import GPU_FIELDS, HOST_FIELDS, PROCESS_FIELDS
 from gpumon.model import Alert, Evidence, Gpu
 from gpumon.rings import How
 from gpumon.signals import temperature_limit_c
@@ -15,7 +16,7 @@ from gpumon.ui.panels.line import cells, clip, left, right, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.screens.band import band_cells
 from gpumon.ui.view import process_key
-from gpumon.window import GPU_FIELDS, HOST_FIELDS, HOST_KEY, PROCESS_FIELDS
+from gpumon.window import HOST_KEY
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
