@@ -60,11 +60,17 @@ class Frame(Value, frozen=True, kw_only=True):
     """CPU time that this frame cost: sampling in this thread, history, rules."""
 
 
+_SPREAD = 0.618
+"""Multiples of the golden ratio fill any rhythm evenly."""
+
+
 class _Judged:
     """The last conclusions of one rule."""
 
-    def __init__(self, rule: Rule, limits: msgspec.Struct) -> None:
+    def __init__(self, rule: Rule, limits: msgspec.Struct, number: int) -> None:
         self.rule = rule
+        # Rules of one rhythm fall on different samples, so that no sample pays for all of them.
+        self._first_share = number * _SPREAD % 1.0
         self.limits = limits
         self.due_s = 0.0
         self.findings: tuple[Finding, ...] = ()
@@ -74,7 +80,8 @@ class _Judged:
         """Conclude anew where it is time to; in between the last conclusions stand."""
         if window.elapsed_s < self.due_s:
             return
-        self.due_s = window.elapsed_s + self.rule.every_s - window.interval_s / 2
+        wait_s = self.rule.every_s * (1.0 if self.due_s else self._first_share)
+        self.due_s = window.elapsed_s + wait_s - window.interval_s / 2
         concluded = tuple(self.rule.check(window, self.limits))
         self.findings = tuple(one for one in concluded if isinstance(one, Finding))
         self.abstained = tuple(one for one in concluded if isinstance(one, Abstention))
@@ -92,7 +99,9 @@ class Monitor:
     ) -> None:
         given = limits or {}
         self._judged = [
-            _Judged(rule, given.get(rule.id) or rule.limits()) for rule in rules if rule.id not in muted_rules
+            _Judged(rule, given.get(rule.id) or rule.limits(), number)
+            for number, rule in enumerate(rules)
+            if rule.id not in muted_rules
         ]
         self._history = History()
         self._jobs = JobFold()
