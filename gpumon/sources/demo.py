@@ -15,6 +15,7 @@ __all__ = ["DEFAULT", "SCENARIOS", "DemoSource", "Scenario", "scenario_named", "
 TRACE_START_S = 1_796_126_400.0
 """2026-12-01 12:00 UTC: the wall clock of traces, so that they are the same on every day."""
 LONGEST_NAP_S = 1.0
+RECENT_S = 120.0
 LONGEST_LEAP_S = 120.0
 """After a longer suspension the story goes on where it was."""
 SUSPENDED_S = 5.0
@@ -61,6 +62,13 @@ def simulate(
         yield story.world.snapshot(interval_s)
 
 
+def _past(seconds: float, interval_s: float) -> list[float]:
+    """Intervals of the backlog: the last two minutes as live, what is older at half the pace, to be there sooner."""
+    recent = int(min(seconds, RECENT_S) / interval_s + 1e-9)
+    older = int((seconds - recent * interval_s) / (2 * interval_s) + 1e-9)
+    return [2 * interval_s] * older + [interval_s] * recent
+
+
 class DemoSource:
     """Simulated GPUs that look like a live machine; ``kind`` tells everybody that they are not."""
 
@@ -92,9 +100,8 @@ class DemoSource:
 
     def __iter__(self) -> Iterator[Snapshot]:
         """The backlog without waiting, its times ending now; then one snapshot per interval for ever."""
-        interval_s = self.interval_s
-        samples = int(self._backlog_s / interval_s + 1e-9)
-        past_s = samples * interval_s
+        steps = _past(self._backlog_s, self.interval_s)
+        past_s = sum(steps)
         began = monotonic()
         story = Story(
             self._scenario,
@@ -104,11 +111,11 @@ class DemoSource:
             epoch_s=self._now() - past_s,
         )
         yield story.world.snapshot(None)
-        for _ in range(samples):
+        for step_s in steps:
             if self._closed.is_set():
                 return
-            story.advance(interval_s)
-            yield story.world.snapshot(interval_s)
+            story.advance(step_s)
+            yield story.world.snapshot(step_s)
         yield from self._live(story, began)
 
     def _live(self, story: Story, since: float) -> Iterator[Snapshot]:
