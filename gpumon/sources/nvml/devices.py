@@ -62,7 +62,7 @@ def find_gpu(index: int) -> Device | None:
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
             return None
-        return Device(None, f"GPU-lost-{index}", index)
+        return Device(None, f"index:{index}", index)
     return _identify(handle, index)
 
 
@@ -100,9 +100,9 @@ def _identify(handle: object, index: int) -> Device:
         name = asker.text("name", pynvml.nvmlDeviceGetName)
         pci = asker("pci", pynvml.nvmlDeviceGetPciInfo)
     except GpuLost:
-        return Device(None, f"GPU-lost-{index}", index)
+        return Device(None, f"index:{index}", index)
     if uuid is None and pci is None:  # unknown errors from everything
-        return Device(None, f"GPU-lost-{index}", index)
+        return Device(None, f"index:{index}", index)
     bus_id = None if pci is None else clean(pci.busId)
     return Device(handle, uuid or f"GPU-{bus_id}", index, name, bus_id)
 
