@@ -91,7 +91,9 @@ def shown_gpus(screen: str) -> dict[int, Shown]:
         tokens = _TOKEN.findall(row[4])
         util = _number(row[3])
         if has_two_lines:
-            below = _TOKEN.findall(lines[number + 1][20:])
+            # The lower half begins with the budget bar and the share that was used.
+            lower = next((line for line in lines[number + 1 : number + 3] if line[:20].strip()), lines[number + 1])
+            below = _TOKEN.findall(lower[20:])
             values = (_first(tokens, 0), _first(tokens, 1), _first(below, 1), _decimal(below, 0))
         else:
             values = (_first(tokens, 0), _first(tokens, 1), _first(tokens, 2), _decimal(tokens, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -296,13 +297,16 @@ def test_mig_instances_under_their_parent(tmp_path: Path) -> None:
             program.wait_for(f" {trainer.pid} ")
             lines = program.text.splitlines()
             at = next(number for number, line in enumerate(lines) if "MIG ×3" in line)
-            rows = lines[at : at + 8]
-            assert "214/400" in rows[0]
-            assert re.search(r" 62( |$)", rows[0])
-            assert re.search(r"\b1410\b", rows[1])
-            for row, profile, memory in ((2, "3g", "0.0/19.6"), (4, "2g", "9.0/9.6"), (6, "1g", "0.0/4.8")):
-                assert re.match(rf"^[› ][ ]\.{row // 2 - 1} {profile}", rows[row]), program.text
-                assert f" {memory} " in rows[row + 1] + " "
+            starts = [number for number in range(at, at + 16) if re.match(r"^[› ][ ][ .]\d ", lines[number])][:5]
+            assert len({end - begin for begin, end in itertools.pairwise(starts)}) == 1, program.text
+            groups = ["\n".join(lines[start:end]) for start, end in itertools.pairwise(starts)]
+            assert "214/400" in groups[0]
+            assert re.search(r" 62( |$)", lines[at])
+            assert re.search(r"\b1410\b", groups[0])
+            instances = (("3g", "0.0/19.6"), ("2g", "9.0/9.6"), ("1g", "0.0/4.8"))
+            for number, (profile, memory) in enumerate(instances):
+                assert re.match(rf"^[› ][ ]\.{number} {profile}", groups[number + 1]), program.text
+                assert re.search(rf" {memory}( |$)", groups[number + 1], re.MULTILINE)
             assert re.search(rf" {trainer.pid} +\S+ +0\.1 +9\.0G", program.text), program.text
 
 

@@ -136,7 +136,7 @@ def test_slow_terminal_is_not_sent_the_same_picture_for_ever(tmp_path: Path) -> 
         program.read_until_quiet()
         program.resize(199, 60)
         # Slower than it is sent: the program must wait for us, not we for it.
-        # One picture is 20 kB, and a resize sends three.
+        # One picture is 20 kB.
         sent = 0
         until = time.monotonic() + 3.0
         while sent < 100_000 and time.monotonic() < until:
