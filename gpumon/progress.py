@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from math import inf
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -97,6 +98,10 @@ class _Pace:
         self.has_probe = False
         self.is_pausing = False
         """A probe says that it evaluates or writes a checkpoint."""
+        self.phases: dict[int, str | None] = {}
+        """What each rank's probe last said it does."""
+        self.turned_s = inf
+        """So long ago a rank began to do something else."""
         self.steps: deque[float] = deque(maxlen=_STEPS_KEPT)
         self.step_p99_s: float | None = None
 
@@ -119,8 +124,16 @@ class _Pace:
         else:
             self.quiet_s += seconds
 
+    def turn(self, ranks: Sequence[Rank], passed_s: float) -> None:
+        """Ranks that go from one phase to another live, though the first heartbeat of the new one is yet to come."""
+        self.turned_s += passed_s
+        phases = {rank.pid: rank.phase for rank in ranks}
+        if any(self.phases.get(pid, phase) != phase for pid, phase in phases.items()):
+            self.turned_s = 0.0
+        self.phases = phases
+
     def beat(self, age_s: float) -> None:
-        """The youngest heartbeat of its ranks."""
+        """The youngest sign of life of its ranks."""
         if self.quiet_s is not None and age_s < self.quiet_s:
             self.end_stretch()
         self.quiet_s = age_s
@@ -218,11 +231,12 @@ class ProgressFold:
         pace.spinning = tuple(uuid for uuid, look in looked.items() if look == "spins")
         probes = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
         pace.count_steps(probes)
+        pace.turn(probes, scene.passed_s)
         pace.is_pausing = any(rank.phase in {"eval", "checkpoint"} for rank in probes)
         ages = [rank.heartbeat_age_s for rank in probes if rank.heartbeat_age_s is not None]
         pace.has_probe = bool(ages)
         if ages:
-            pace.beat(min(ages))
+            pace.beat(min(*ages, pace.turned_s))
             return
         owners = [scene.processes[pid] for pid in job.trainers if pid in scene.processes]
         writes = sum(owner.write_bytes_per_s or 0.0 for owner in owners)

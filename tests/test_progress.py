@@ -138,6 +138,17 @@ def test_heartbeats_are_believed() -> None:
     assert known["step_p99_s"] == 0.5
 
 
+def test_a_change_of_phase_is_a_sign_of_life() -> None:
+    """A checkpoint of 130 s that is over was a pause, though the first step after it has not ended."""
+    progress = Progress()
+    progress.run(100, ranks=[builders.rank(10)])
+    progress.run(1, ranks=[builders.rank(10, phase="checkpoint", heartbeat_age_s=1.2)])
+    progress.run(129, ranks=[builders.rank(10, phase="checkpoint", heartbeat_age_s=130.2)])
+    known = progress.run(3, ranks=[builders.rank(10, phase="train", heartbeat_age_s=133.0)])
+    assert known["quiet_s"] == pytest.approx(2, abs=1)
+    assert known["longest_pause_s"] == pytest.approx(130, abs=3)
+
+
 def test_a_job_stalls_once_no_pause_explains_it() -> None:
     """After 60 s without progress, and after three times the longest pause where one was seen."""
     progress = Progress()

@@ -17,6 +17,8 @@ from gpumon.window import Window
 WATCHDOG_S = 600.0
 """PyTorch's NCCL watchdog ends a job after this."""
 _COMPUTES_PCT = 80.0
+_WRITES_BYTES_PER_S = 5e5
+_SENDS_BYTES_PER_S = 10e6
 _NEARLY = 0.8
 
 
@@ -30,7 +32,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: float = 10.0
     """And so many times as long as its slowest steps."""
     computing_s: float = 600.0
-    """So long at least where the rank that the others wait for computes on the CPU (evaluation, an index)."""
+    """So long at least where the rank that the others wait for computes on the CPU, writes, or sends a checkpoint."""
 
 
 FIXES = (
@@ -63,8 +65,9 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         ``echo "verbose status" | nc localhost 28028``.
 
     When it is wrong:
-        Rank 0 may write or evaluate while the others wait: it looks the same from outside, so the first such pause
-        that is long and writes nothing is reported. Those that say so to the probe are given a quarter of an hour.
+        Rank 0 may write or evaluate while the others wait: it looks the same from outside. One that computes on the
+        CPU, writes slowly or sends is given ten minutes, one that says so to the probe a quarter of an hour; the first
+        long pause that does nothing of this is reported.
         Starts and servers are never judged.
     """
     processes = {process.pid: process for process in window.last.processes}
@@ -105,11 +108,19 @@ def _patience_s(window: Window, job: Job, ranks: Sequence[Rank], culprit: Member
     least = limits.least_s
     if any(rank.phase in {"eval", "checkpoint"} for rank in ranks):
         least = max(least, LABELLED_S)
-    elif culprit is not None and culprit.trainer is not None:
-        busy = window.mean(culprit.trainer, "main_thread_cpu_pct", 30.0) or 0.0
-        if busy >= _COMPUTES_PCT and culprit.look == "idles":
-            least = max(least, limits.computing_s)
+    elif culprit is not None and culprit.look == "idles" and _is_at_work(window, culprit):
+        least = max(least, limits.computing_s)
     return patience_s(longest * limits.pauses / 3.0, slowest * limits.steps / 10.0, least_s=least)
+
+
+def _is_at_work(window: Window, culprit: Member) -> bool:
+    """It computes on the CPU or writes, however slowly, or the machine sends much: GPUs that hang send nothing."""
+    sends = window.mean(window.last.host, "net_tx_bytes_per_s", 30.0) or 0.0
+    if culprit.trainer is None or culprit.is_dead:
+        return False
+    busy = window.mean(culprit.trainer, "main_thread_cpu_pct", 30.0) or 0.0
+    writes = window.mean(culprit.trainer, "write_bytes_per_s", 30.0) or 0.0
+    return busy >= _COMPUTES_PCT or writes >= _WRITES_BYTES_PER_S or sends >= _SENDS_BYTES_PER_S
 
 
 def _finding(window: Window, job: Job, members: Sequence[Member], culprit: Member | None, wait: _Wait) -> Finding:
