@@ -399,6 +399,7 @@ def ends_and_restarts(draw: Draw) -> Plan:
     rng = draw.rng
     lasts_s, pause_s = rng.uniform(200.0, 500.0), rng.uniform(5.0, 40.0)
     plan = _run(draw, draw.machine(most=2), lasts_s=lasts_s, restart_after_s=pause_s, age_s=150.0)
+    plan.also = ("training-ended",)
     command = plan.jobs[0].command + " --seed {attempt}"
     plan.jobs = (msgspec.structs.replace(plan.jobs[0], command=command),)
     return plan

@@ -6,6 +6,7 @@ import msgspec
 
 from gpumon.model import Event
 from gpumon.sources.simulator.card import Card
+from gpumon.sources.simulator.links import Links
 from gpumon.sources.simulator.world import World
 from tests.bench.faults import fault
 from tests.bench.plan import (
@@ -119,7 +120,11 @@ def sw_thermal(draw: Draw) -> Plan:
 def memory_hot(draw: Draw) -> Plan:
     """A pad of the memory has lost contact."""
     machine = draw.machine(of_memory)
-    gpu, k_per_w = draw.gpu(machine), draw.rng.uniform(0.035, 0.12)
+    gpu, chip = draw.gpu(machine), machine.chip
+    # Such that the memory would come to lie from far below its limit to far above.
+    watts = 0.9 * min(chip.busy_w, chip.limit_w)
+    aimed = (chip.memory_max_c or 95.0) + draw.rng.uniform(-10.0, 25.0)
+    k_per_w = (aimed - 5.0 - chip.inlet_c - watts * chip.sink_k_per_w) / watts
     plan = _loaded(draw, Plan(machine=machine))
 
     def turn(world: World) -> None:
@@ -359,20 +364,15 @@ def _xid(draw: Draw, codes: tuple[int, ...]) -> Plan:
 @fault("comm-bound", "comm-bound", is_info=True)
 def comm_bound(draw: Draw) -> Plan:
     """Gradients go over PCIe and take longer than the backward pass hides."""
-    machine = draw.machine(has_gpm, least=2)
+    machine = draw.machine(lambda one: not has_nvlink(one), least=2)
     plan = _loaded(draw, Plan(machine=machine), syncs=False)
     spec = plan.jobs[0]
-    share = draw.rng.uniform(0.2, 2.2)
-
-    def prepare(world: World) -> None:
-        for card in world.cards:
-            card.links.bridged = False
-
-    rate = 3.94e9 * 16 * 0.82
+    share = draw.rng.uniform(0.2, 2.6)
+    rate = Links(machine.chip).pcie_bytes_per_s()
     spec = msgspec.structs.replace(
         spec, comm_bytes=share * spec.step_s * rate, mix=msgspec.structs.replace(spec.mix, tensor=0.4)
     )
-    plan.jobs, plan.prepare, plan.is_static, plan.lasts_s = (spec,), prepare, True, 480.0
+    plan.jobs, plan.is_static, plan.lasts_s = (spec,), True, 480.0
     shown = max(0.15 * share, share - 0.5)
     plan.truth = lambda _world: 100.0 * share / (1.0 + shown)
     plan.faulty_from, plan.healthy_to = 80.0, 60.0

@@ -14,7 +14,7 @@ LOST = (0.03, 0.65)
 
 
 def _starved(draw: Draw, plan: Plan, lost: float | None = None) -> Plan:
-    plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s", "launched_s"), 20.0, 8.0
+    plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s", "launched_s"), 20.0, 5.0
     plan.level = None if lost is None else f"{lost:.2f}"
     plan.after_s = draw.rng.choice((0.0, 0.0, 240.0))
     return plan

@@ -285,7 +285,7 @@ def training_ended(draw: Draw) -> Plan:
     rng = draw.rng
     plan = _loaded(draw, Plan(machine=draw.machine()), restart_after_s=inf, age_s=3000.0)
     before = rng.uniform(150.0, 400.0)
-    plan.jobs = (msgspec.structs.replace(plan.jobs[0], lasts_s=3000.0 + before),)
+    plan.jobs = (msgspec.structs.replace(plan.jobs[0], lasts_s=3008.0 + before),)
     plan.before_s, plan.lasts_s, plan.probe = before, 120.0, True
     return plan
 

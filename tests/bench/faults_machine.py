@@ -176,3 +176,39 @@ def disk_full(draw: Draw) -> Plan:
     plan.truth = lambda world: 100.0 - (world.volume[1] / size if world.volume else 100.0)
     plan.faulty_from, plan.healthy_to = 98.5, 92.0
     return plan
+
+
+def _updated(snapshot: Snapshot, eye: Eye) -> Snapshot:
+    """The driver's package was updated under the loaded module."""
+    if not eye.is_on:
+        return snapshot
+    host = msgspec.structs.replace(snapshot.host, nvml_version="13.590.44.01", driver_library_version="590.44.01")
+    return msgspec.structs.replace(snapshot, host=host)
+
+
+@fault("driver-mismatch", "driver-mismatch", budget_s=15.0)
+def driver_mismatch(draw: Draw) -> Plan:
+    """The library on disk is newer than the kernel module: running jobs go on, new ones fail."""
+    plan = _loaded(draw, Plan(machine=draw.machine()))
+    plan.sees, plan.lasts_s = [_updated], 120.0
+    return plan
+
+
+@fault("gpu-misconfigured", "gpu-misconfigured", is_info=True, budget_s=15.0)
+def gpu_misconfigured(draw: Draw) -> Plan:
+    """A setting left over: launches block, persistence is off, others are kept out."""
+    rng = draw.rng
+    machine = draw.machine(lambda one: one.chassis == "server")
+    kind = rng.choice(("blocking", "persistence", "exclusive"))
+    environment = {"CUDA_LAUNCH_BLOCKING": "1"} if kind == "blocking" else {}
+    plan = _loaded(draw, Plan(machine=machine), environment=environment)
+
+    def prepare(world: World) -> None:
+        for card in world.cards:
+            if kind == "persistence":
+                card.said["persistence"] = False
+            elif kind == "exclusive":
+                card.said["compute_mode"] = "exclusive-process"
+
+    plan.prepare, plan.is_static, plan.lasts_s, plan.level = prepare, True, 120.0, kind
+    return plan

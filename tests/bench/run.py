@@ -72,7 +72,10 @@ class Outcome(msgspec.Struct, kw_only=True):
     also: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     is_info: bool = False
+    begun_s: float = NEVER_S
+    """When it was injected."""
     onset_s: float = NEVER_S
+    """When it began to cost something."""
     end_s: float = NEVER_S
     """Of the fault."""
     truth: float | None = None
@@ -216,6 +219,8 @@ def _snapshots(case: Case, plan: Plan, outcome: Outcome) -> Iterator[tuple[float
             is_on = True
             if plan.turn is not None:
                 plan.turn(world)
+            if is_fault:
+                outcome.begun_s = at_s
             if is_fault and not plan.is_slow:
                 outcome.onset_s, outcome.end_s = at_s, until
             eye.is_on, eye.onset_s = True, at_s

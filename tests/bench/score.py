@@ -73,11 +73,13 @@ def during(outcome: Outcome, episodes: Iterable[Episode]) -> list[Episode]:
 
 def is_right(outcome: Outcome, episode: Episode) -> bool:
     """Whether this alert is about what was wrong in this run."""
-    if outcome.case.kind == "healthy" or (outcome.label == "healthy" and episode.rule in outcome.rules):
+    if outcome.case.kind == "healthy":
+        return episode.rule in outcome.also
+    if outcome.label == "healthy" and episode.rule in outcome.rules:
         return False
     if episode.rule not in outcome.rules and episode.rule not in outcome.also:
         return False
-    return episode.begin_s >= outcome.onset_s - EARLY_S and episode.begin_s <= outcome.end_s + GONE_S
+    return outcome.begun_s - EARLY_S <= episode.begin_s <= outcome.end_s + GONE_S
 
 
 def shown(outcome: Outcome) -> str:

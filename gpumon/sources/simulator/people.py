@@ -21,6 +21,7 @@ class Census:
         self._job = job
         self._cores = job.spec.cpus or cores
         self._shm_total = job.spec.shm_total_bytes or shm_total_bytes
+        self.has_own_shm = job.spec.shm_total_bytes is not None
         self._attempt = -1
         self._facts: dict[int, dict[str, object]] = {}
         self._origin_s = 0.0
@@ -31,6 +32,8 @@ class Census:
         self.reading_pct = 0.0
         self.resident_bytes = 0
         self.shm_bytes = 0
+        self.shm_elsewhere_bytes = 0
+        """What others hold in the same /dev/shm."""
 
     def read(self, begin_s: float, end_s: float, epoch_s: float, write_rate: float) -> tuple[Process, ...]:
         """Every process in [begin, end); ``epoch_s`` is the wall clock at simulated time 0."""
@@ -62,6 +65,7 @@ class Census:
         part = rank.slice
         resident = int(job.spec.trainer_rss_bytes * (1.0 + 0.012 * rank.number))
         self.resident_bytes += resident
+        shm = self._shm_of(rank) + self.shm_elsewhere_bytes
         is_stopped = job.is_debugged(end_s)
         asleep = rank.asleep_s(begin_s, end_s) / seconds if seconds > 0 else 0.0
         values: dict[str, object] = {
@@ -71,7 +75,7 @@ class Census:
             "memory_rss_bytes": resident,
             "memory_pss_bytes": int(resident * 0.93),
             "memory_private_bytes": int(resident * 0.9),
-            "shm_used_bytes": self._shm_of(rank),
+            "shm_used_bytes": shm,
         }
         if seconds > 0:
             values.update(self._trainer_times(rank, begin_s, end_s, asleep, write_rate))
@@ -186,12 +190,12 @@ class Census:
         return found
 
     def _shm_of(self, rank: Rank) -> int:
-        """Batches that lie ready for this rank: workers hand them over through /dev/shm."""
+        """Batches that lie ready for all ranks: workers hand them over through /dev/shm."""
         loader = rank.loader
         batches = loader.workers * loader.prefetch if loader is not None else 0
         size = int(batches * self._job.spec.copied_bytes)
         self.shm_bytes += size
-        return size
+        return size * len(self._job.ranks)
 
     def _started_s(self, delay_s: float) -> float:
         return round(self._origin_s + self._job.started_s + delay_s, 2)

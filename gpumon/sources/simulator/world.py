@@ -178,6 +178,10 @@ class World:
         self._processes_read_s = self.now_s
         has_rates = self.now_s > begin
         self._has_no_rates = not has_rates
+        for census in self._censuses:
+            others = sum(one.shm_bytes for one in self._censuses if one is not census)
+            elsewhere = others + int(self.shm_extra_bytes + 0.004 * self._shm_total)
+            census.shm_elsewhere_bytes = 0 if census.has_own_shm else elsewhere
         ours = [
             process
             for number, census in enumerate(self._censuses)
