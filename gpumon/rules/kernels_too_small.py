@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.model import Cost, Finding, Gpu, Job
+from gpumon.rules.links import pcie_bytes_per_s, traffic_bytes_per_s
 from gpumon.rules.picture import Picture, busy_jobs, pipe_evidence, unseen
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -19,6 +20,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The seconds looked at."""
     sm_below_pct: float = 50.0
     """The multiprocessors are active for less than this share of the time."""
+    exchanges_pct: float = 40.0
+    """Of a job on several GPUs none fills its PCIe link so far (both ways): it waits for gradients."""
     works_dram_pct: float = 3.0
     """Of a job on several GPUs each moves at least this much memory: less is waiting in a collective."""
 
@@ -47,12 +50,15 @@ def kernels_too_small(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         Ranks that wait for each other in a collective look busy and empty too: on several GPUs it speaks only if
-        all of them are so and move memory. Generating text token by token is often small by nature.
+        all of them are so and move memory, and no link is full. Generating text token by token is often small by
+        nature.
     """
     for job, pictures in busy_jobs(window, limits.window_s):
         yield from unseen("kernels-too-small", job, pictures)
         affected = [(gpu, seen) for gpu, seen in pictures if _strength(seen, limits) >= 0.8]
         if len(job.gpu_uuids) > 1 and not _all_work(job, pictures, affected, limits):
+            continue
+        if len(job.gpu_uuids) > 1 and any(_exchanges(window, gpu, limits) for gpu, _ in affected):
             continue
         for group in groups_of([gpu for gpu, _ in affected], [gpu for gpu, _ in pictures]):
             yield _finding(window, job, [one for one in affected if one[0] in group], limits)
@@ -62,6 +68,13 @@ def _strength(seen: Picture, limits: Limits) -> float:
     if seen.kind != "small" or seen.sm_pct is None:
         return 0.0
     return limits.sm_below_pct / max(1.0, seen.sm_pct)
+
+
+def _exchanges(window: Window, gpu: Gpu, limits: Limits) -> bool:
+    """The link is full enough that its empty time is that of collectives."""
+    most = pcie_bytes_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+    carried = traffic_bytes_per_s(window, gpu, limits.window_s)
+    return most is not None and carried is not None and 100.0 * carried >= limits.exchanges_pct * most
 
 
 def _all_work(

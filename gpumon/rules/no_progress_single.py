@@ -68,7 +68,8 @@ def no_progress_single(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         A program that asks a question, sits at a breakpoint or waits for a licence or an upload looks the same, so the
-        word is never more than possible. Notebooks, servers, starts and processes under a debugger are not judged.
+        word is never more than possible. What was never seen to compute is left to idle-reserved. Notebooks, servers,
+        starts and processes under a debugger are not judged.
     """
     processes = {process.pid: process for process in window.last.processes}
     busy = {gpu.uuid: busy_pct(gpu) for gpu in window.last.gpus}
@@ -86,10 +87,17 @@ def no_progress_single(window: Window, limits: Limits) -> Conclusions:
                 yield Abstention(rule="no-progress-single", because=because, subject=Subject(kind="job", job=job.id))
             continue
         still = _still(window, job, owners[0], processes, limits)
-        if still is not None:
+        if still is not None and (owners[0].state == "T" or _has_worked(window, job.gpu_uuids[0])):
             patience = _patience_s(window, still, limits)
             if still.quiet_s >= _NEARLY * patience:
                 yield _finding(still, patience, limits)
+
+
+def _has_worked(window: Window, uuid: str) -> bool:
+    """It was seen to compute: what did nothing from the first look on is idle, not stuck."""
+    count = min(1440, int(window.elapsed_s / 60.0) + 1)
+    most = window.bins(uuid, "utilization_pct", end_s=window.last.time_s, width_s=60.0, count=count, how="max")
+    return any(value is not None and value >= 5.0 for value in most)
 
 
 def _still(window: Window, job: Job, owner: Process, processes: Mapping[int, Process], limits: Limits) -> _Still | None:

@@ -17,6 +17,8 @@ _DUTY_PCT = 10.0
 _DIP_PCT = 20.0
 _FULL_PCT = 95.0
 _NEARLY = 0.8
+_NOW_S = 45.0
+"""What no longer holds here is over, whatever the window says."""
 _COMPONENTS = (("data_wait_s", "waits for data"), ("forward_s", "computes longer"), ("h2d_s", "copies longer"))
 
 
@@ -67,6 +69,7 @@ FIXES = {
     "straggler",
     limits=Limits,
     every_s=5.0,
+    hold_s=30.0,
     clear_s=20.0,
     suppressed_by=(
         "gpu-lost",
@@ -110,7 +113,10 @@ def straggler(window: Window, limits: Limits) -> Conclusions:
         gpus = [gpu for gpu in window.last.gpus if gpu.uuid in job.gpu_uuids and not gpu.is_lost]
         if len(gpus) < 2 or len({gpu.name for gpu in gpus}) > 1:
             continue
-        slow = _by_steps(window, job, gpus, limits) or _by_clock(window, gpus, limits) or _by_dips(window, gpus, limits)
+        slow = _by_steps(window, job, gpus, limits) or _by_clock(window, gpus, limits)
+        if slow is None and window.last.time_s - (job.phase_since_s or trained) >= limits.window_s - window.interval_s:
+            # A pause is no dip: rank 0 writes and the others spin.
+            slow = _by_dips(window, gpus, limits)
         if slow is not None:
             yield _finding(window, job, slow, limits)
         elif all(gpu.utilization_pct is None and gpu.sm_clock_mhz is None for gpu in gpus):
@@ -120,25 +126,18 @@ def straggler(window: Window, limits: Limits) -> Conclusions:
 
 
 def _by_steps(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> _Slow | None:
-    """By what the probes measure; the slow one is who waits least for the others."""
-    processes = {process.pid: process for process in window.last.processes}
-    parts: dict[str, dict[str, float]] = {}
-    rests: dict[str, float] = {}
-    for gpu in gpus:
-        trainer = trainer_of(job, gpu.uuid, processes)
-        rank = window.rank_of(trainer.pid) if trainer is not None else None
-        step = window.mean(rank, "step_s", limits.window_s) if rank is not None else None
-        if rank is None or not step:
-            return None
-        own = {field: window.mean(rank, field, limits.window_s) or 0.0 for field, _ in _COMPONENTS}
-        parts[gpu.uuid] = own
-        # Copies run beside the step; what a rank must do before the others can go on is its batch and its forward.
-        rests[gpu.uuid] = (step - own["data_wait_s"] - own["forward_s"]) / step
+    """By what the probes measure; the slow one is who waits least for the others, over the window and now."""
+    parts = _parts(window, job, gpus, limits.window_s)
+    latest = _parts(window, job, gpus, _NOW_S)
+    if parts is None:
+        return None
+    rests = {uuid: own["rest"] for uuid, own in parts.items()}
     culprit = min(gpus, key=lambda gpu: rests[gpu.uuid])
     others = [gpu.uuid for gpu in gpus if gpu is not culprit]
     lost = 100.0 * (median(rests[uuid] for uuid in others) - rests[culprit.uuid])
-    if lost < _NEARLY * limits.lost_pct or not _stands_out(rests, culprit.uuid):
-        return None
+    if latest is not None:
+        now = median(latest[uuid]["rest"] for uuid in others) - latest[culprit.uuid]["rest"]
+        lost = min(lost, 100.0 * now)
     gaps = {
         field: parts[culprit.uuid][field] - median(parts[uuid][field] for uuid in others)
         for field, _ in _COMPONENTS[:2]
@@ -146,6 +145,12 @@ def _by_steps(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> 
     total = sum(max(0.0, gap) for gap in gaps.values())
     field, gap = max(gaps.items(), key=lambda item: item[1])
     is_clear = total > 0 and gap >= 0.8 * total
+    if field == "data_wait_s":
+        # A loop that runs ahead waits for data in the host's time; only what the GPU feels holds the others up.
+        use = window.mean(culprit, "utilization_pct", limits.window_s)
+        lost = lost if use is None else min(lost, 100.0 - use)
+    if lost < _NEARLY * limits.lost_pct or not _stands_out(rests, culprit.uuid):
+        return None
     text = f"{dict(_COMPONENTS)[field]}: {parts[culprit.uuid][field]:.3g} s a step" if is_clear else "no single part"
     cause = ("data" if field == "data_wait_s" else None) if is_clear else None
     evidence = Evidence(
@@ -156,6 +161,23 @@ def _by_steps(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> 
         field="step_s",
     )
     return _Slow(culprit, "likely", lost, lost / limits.lost_pct, cause, text, (evidence,))
+
+
+def _parts(window: Window, job: Job, gpus: Sequence[Gpu], seconds: float) -> dict[str, dict[str, float]] | None:
+    """The parts of every rank's step, and its rest as a share; None where a rank does not tell."""
+    processes = {process.pid: process for process in window.last.processes}
+    parts: dict[str, dict[str, float]] = {}
+    for gpu in gpus:
+        trainer = trainer_of(job, gpu.uuid, processes)
+        rank = window.rank_of(trainer.pid) if trainer is not None else None
+        step = window.mean(rank, "step_s", seconds) if rank is not None else None
+        if rank is None or not step:
+            return None
+        own = {field: window.mean(rank, field, seconds) or 0.0 for field, _ in _COMPONENTS}
+        # Copies run beside the step; what a rank must do before the others can go on is its batch and its forward.
+        own["rest"] = (step - own["data_wait_s"] - own["forward_s"]) / step
+        parts[gpu.uuid] = own
+    return parts
 
 
 def _stands_out(rests: dict[str, float], culprit: str) -> bool:
@@ -173,7 +195,8 @@ def _by_clock(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | No
         return None
     usual = median(known)
     culprit = min(gpus, key=lambda gpu: clocks[gpu.uuid] or 0.0)
-    share = (clocks[culprit.uuid] or 0.0) / usual if usual else 1.0
+    now = window.mean(culprit, "sm_clock_mhz", _NOW_S)
+    share = max(clocks[culprit.uuid] or 0.0, now or 0.0) / usual if usual else 1.0
     strength = (1.0 - share) / (1.0 - limits.clock_share)
     if strength < _NEARLY:
         return None
