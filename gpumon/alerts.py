@@ -230,16 +230,22 @@ class AlertFold:
     def _suppress(self, window: Window) -> None:
         live = [track for track in self._tracks.values() if track.is_live()]
         for track in live:
-            explaining = self._rules[track.finding.rule].suppressed_by
-            mine = _uuids(track.finding.subject, window)
+            finding = track.finding
+            mine = _uuids(finding.subject, window)
             track.suppressed_by = next(
                 (
                     other.finding.rule
                     for other in live
-                    if other.finding.rule in explaining and mine & _uuids(other.finding.subject, window)
+                    if self._explains(other.finding, finding) and mine & _uuids(other.finding.subject, window)
                 ),
                 None,
             )
+
+    def _explains(self, cause: Finding, finding: Finding) -> bool:
+        if cause.rule in self._rules[finding.rule].suppressed_by:
+            return True
+        # A mere information is no answer to a warning.
+        return cause.rule in finding.explained_by and (cause.severity != "info" or finding.severity == "info")
 
     def _mute(self, window: Window) -> None:
         mutes = [mute for mute in self._mutes.mutes if mute not in self._spent and mute.until_s > window.last.time_s]

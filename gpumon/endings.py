@@ -18,6 +18,8 @@ WRITTEN_S = 120.0
 RESTART_S = 60.0
 ATTEMPTS_S = 1800.0
 SHORT_S = 300.0
+TOLD_S = 10.0
+"""So shortly before a process was missed its probe must still have reported to count as its last word."""
 LEAVES_BYTES = 1e6
 """Who wrote less in his last two minutes left no checkpoint and no results."""
 _KEPT_S = 3600.0
@@ -35,9 +37,18 @@ class _Trainer:
         self.has_exited = False
         """An event said so."""
         self.code: int | None = None
+        self.told_s: float | None = None
+        """When its probe last reported."""
+        self.has_said_farewell = False
 
     def is_gone(self) -> bool:
         return self.has_exited or self.missed_for_s >= CONFIRM_S
+
+    def left_unsaid(self, within_s: float) -> bool:
+        """Its probe reported to the last and never said that this is the end."""
+        if self.told_s is None or self.missed_at is None or self.has_said_farewell:
+            return False
+        return self.missed_at - self.told_s <= within_s
 
 
 class _Life:
@@ -49,9 +60,14 @@ class _Life:
         self.trainers: dict[int, _Trainer] = {}
         self.written: deque[tuple[float, float]] = deque()
         self.is_readable = False
-        self.is_finished = False
         self.said: str | None = None
         self.ending: Ending | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """All that have a probe said farewell."""
+        told = [one.has_said_farewell for one in self.trainers.values() if one.told_s is not None]
+        return bool(told) and all(told)
 
     def is_over(self) -> bool:
         return all(trainer.is_gone() for trainer in self.trainers.values())
@@ -92,8 +108,12 @@ class EndingFold:
             if any(pid in processes for pid in job.trainers):
                 self._see(job, snapshot, processes)
         told = {event.pid: event for event in snapshot.events if event.kind == "process-exit" and event.pid is not None}
+        reports = {rank.pid: rank.phase for rank in snapshot.ranks}
         for life in list(self._lives.values()):
             for pid, trainer in life.trainers.items():
+                if pid in reports:
+                    # Also of a process that is gone already: its last word may come with the next sample.
+                    trainer.told_s, trainer.has_said_farewell = self._now_s, reports[pid] == "end"
                 event = told.get(pid)
                 if event is not None:
                     trainer.has_exited, trainer.code = True, event.exit_code
@@ -134,9 +154,6 @@ class EndingFold:
             life.written.append((self._now_s, sum(known) * (snapshot.interval_s or 0.0)))
         while life.written and self._now_s - life.written[0][0] > WRITTEN_S:
             life.written.popleft()
-        probes = [rank for rank in snapshot.ranks if rank.pid in life.trainers]
-        if probes:
-            life.is_finished = all(rank.phase == "end" for rank in probes)
 
     def _begin(self, job: Job, command: str | None) -> None:
         only_missed = [one for one in self._endings if one.job.id == job.id and set(one.exits) & set(job.trainers)]
@@ -171,7 +188,8 @@ class EndingFold:
             ]
         mine = [run for run in self._runs if (run.name, run.user) == (job.name, job.user)]
         command = next((run.command for run in mine if run.job_id == job.id), None)
-        short = [run for run in mine if run.lived_s < SHORT_S and run.is_empty and run.command == command]
+        short = [run for run in mine if run.lived_s < SHORT_S and run.is_empty and run.command == command is not None]
+        within_s = max(TOLD_S, 3.0 * (snapshot.interval_s or 0.0))
         ending = Ending(
             job=job,
             ended_s=snapshot.time_s - ago_s,
@@ -184,6 +202,8 @@ class EndingFold:
             codes={pid: one.code for pid, one in gone.items() if one.code is not None},
             said=life.said,
             is_finished=life.is_finished,
+            is_abrupt=all(trainer.told_s is not None for trainer in life.trainers.values())
+            and any(trainer.left_unsaid(within_s) for trainer in gone.values()),
             written_bytes=written,
             attempt=max(1, len(mine)),
             short_attempts=len(short),

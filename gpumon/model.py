@@ -392,6 +392,8 @@ class Finding(Value, frozen=True, kw_only=True):
     """What ``y`` copies: the command line of the first fix that has one."""
     onset_s: float | None = None
     """Seconds before the window's end at which the trouble began, where the rule can tell."""
+    explained_by: tuple[str, ...] = ()
+    """Rules that explain this very finding, besides those that explain whatever its rule finds."""
 
 
 class Abstention(Value, frozen=True, kw_only=True):
@@ -475,6 +477,8 @@ class Ending(Value, frozen=True, kw_only=True):
     """What the source of the event said about the exit."""
     is_finished: bool = False
     """All its probes had reported the end of training."""
+    is_abrupt: bool = False
+    """Each of its trainers had a probe, and one that is gone never reported the end, as it does unless it is killed."""
     written_bytes: float | None = None
     """By its trainers in the last two minutes; None where that cannot be read."""
     attempt: int = 1

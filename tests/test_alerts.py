@@ -12,7 +12,7 @@ from gpumon.alerts import AlertFold, Headline, Mute, MuteList
 from gpumon.headline import HeadlineFold
 from gpumon.history import History
 from gpumon.jobs import JobFold
-from gpumon.model import Abstention, Alert, Cost, Finding, Gpu, Host, Process, Subject
+from gpumon.model import Abstention, Alert, Cost, Finding, Gpu, Host, Process, Severity, Subject
 from gpumon.window import Window
 from tests import builders
 
@@ -173,6 +173,18 @@ def test_a_cause_suppresses_its_symptom_on_the_same_gpu_only() -> None:
     assert run.headline.alert is not None
     assert run.headline.alert.finding.rule == "gpu-lost"
     assert run.headline.more == 0
+
+
+@pytest.mark.parametrize(("severity", "explained"), [("warning", "ram-pressure"), ("info", None)])
+def test_a_finding_may_name_what_explains_it(severity: Severity, explained: str | None) -> None:
+    """What explains one finding of a rule need not explain the others; a piece of information explains no warning."""
+    run = Run(Keeping(id="ram-pressure"), Keeping(id="sw-thermal"))
+    cause = builders.finding("ram-pressure", 0, severity=severity)
+    (alert,) = (one for one in run.step([cause, builders.finding()]) if one.finding.rule == "sw-thermal")
+    assert alert.suppressed_by is None
+    finding = builders.finding(explained_by=("ram-pressure",))
+    (alert,) = (one for one in run.step([cause, finding]) if one.finding.rule == "sw-thermal")
+    assert alert.suppressed_by == explained
 
 
 def test_loss_is_counted_in_gpu_time() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.endings import CONFIRM_S, EndingFold
 from gpumon.jobs import JobFold
-from gpumon.model import Ending, Event, Host, Process
+from gpumon.model import Ending, Event, Host, Process, Rank
 from tests import builders
 
 
@@ -24,6 +24,7 @@ class Run:
         seconds: int = 1,
         events: Sequence[Event] = (),
         host: Host | None = None,
+        ranks: Sequence[Rank] = (),
     ) -> tuple[Ending, ...]:
         """The endings after some seconds with the same processes."""
         endings: tuple[Ending, ...] = ()
@@ -31,7 +32,7 @@ class Run:
             self.at += 1
             gpus = [builders.gpu(0), builders.gpu(1)]
             interval_s = 1.0 if self.at else None
-            taken = builders.snapshot(builders.NOON + self.at, gpus, processes, events, interval_s, host)
+            taken = builders.snapshot(builders.NOON + self.at, gpus, processes, events, interval_s, host, ranks)
             endings = self.fold.append(taken, self.jobs.append(taken))
         return endings
 
@@ -93,6 +94,20 @@ def test_ranks_that_leave_one_after_the_other() -> None:
     assert ending.remaining == ()
     assert ending.exits == {11: 20.0, 10: 0.0}
     assert ending.job.gpu_uuids == (builders.uuid(0), builders.uuid(1)), "as it was while it was whole"
+
+
+def test_a_probe_says_farewell_at_the_end() -> None:
+    """Who goes without it went abruptly, unless its probe had been silent before; the last word may come late."""
+    reports, farewell = [builders.rank()], [builders.rank(phase="end")]
+    ends: list[tuple[bool, bool]] = []
+    for before_s, after in ((0, []), (60, []), (0, farewell)):
+        run = Run()
+        run.step([builders.process()], 10, ranks=reports)
+        run.step([builders.process()], before_s)
+        run.step([], ranks=after)
+        (ending,) = run.step([], 10)
+        ends.append((ending.is_abrupt, ending.is_finished))
+    assert ends == [(True, False), (False, False), (False, True)]
 
 
 def test_what_was_written_last() -> None:

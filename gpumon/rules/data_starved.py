@@ -53,6 +53,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _KINDS = ("training", "notebook", "unknown")
+_OF_STORAGE = ("disk-bound", "network-storage-bound")
 _READS_BYTES_PER_S = 20e6
 _PAUSED_PCT = 3.0
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
@@ -162,6 +163,8 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
         evidence=(*_shares(share, measured, intake, limits), *(cause.evidence if cause is not None else ())),
         cost=Cost(lost_pct=float(round(share)), speedup_max=round(100 / max(5.0, 100 - share), 1)),
         fixes=cause.fixes if cause is not None else (_BY_HAND,),
+        # Memory that runs out takes the page cache first, and swapping is reading.
+        explained_by=("ram-pressure",) if cause is not None and cause.id in _OF_STORAGE else (),
         onset_s=median(began),
     )
 

@@ -12,6 +12,7 @@ from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.trend import keeps_on, points_of, slope
+from gpumon.rules.verdict import AFTER_S, BEFORE_S
 from gpumon.signals import workers_of
 from gpumon.window import Known, Window
 
@@ -211,7 +212,7 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
         return None
     pids = {int((one.values or {}).get("beside_pid", one.pid or 0)) for _, one in events}
     is_ours = bool(pids & _pids(window)) or any(
-        abs(window.elapsed_s - ending.elapsed_s - age) <= _STALL_S
+        -AFTER_S <= age - (window.elapsed_s - ending.elapsed_s) <= BEFORE_S
         for ending in window.ended_jobs
         for age, _ in (*events, *steps)
     )

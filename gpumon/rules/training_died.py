@@ -34,7 +34,9 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         A job's processes are gone, and something tells why: a kill by the kernel, an Xid or a lost GPU within the last
         minute, a segmentation fault, an exit code where the parent told, a stretch without progress, or one rank that
-        ended ten seconds before the others. Three runs of less than five minutes in half an hour are a crash loop.
+        ended ten seconds before the others. A process with the probe says farewell at its end; one that goes without
+        was killed. Three runs of one command line that end within five minutes, in half an hour, leave nothing behind
+        and say no farewell are a crash loop.
 
     Why it matters:
         The GPUs stand idle from now on, and nobody is told: the log simply stops.
@@ -44,6 +46,7 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         The exit code is known to a process's parent alone. Without any trace of a fault it stays with training-ended.
+        A scheduler's time limit and a program that leaves by os._exit() look like a kill.
         Short scripts, notebooks and servers are not watched.
     """
     for ending in latest(window):
@@ -102,6 +105,7 @@ def finding_of(window: Window, ending: Ending, verdict: Verdict) -> Finding:
             Evidence(name="exit code", value=_codes(ending)),
         ),
         fixes=(verdict.fix, resume) if verdict.is_death else (),
+        explained_by=("ram-pressure",) if verdict.cause == "oom-kill" else (),
         onset_s=ago_s + (max(ending.exits.values(), default=0.0) if ending.remaining else 0.0),
     )
 

@@ -55,6 +55,9 @@ def verdict_of(window: Window, ending: Ending) -> Verdict | None:
         return Verdict(True, "stalled", "it stood still before, until something ended it", "likely")
     if ending.is_restarted:
         return Verdict(False, "restarted", f"started again: attempt {ending.attempt + 1}", "likely")
+    if ending.is_abrupt and not ending.is_finished:
+        fix = "see who ended it: the scheduler's log, journalctl"
+        return Verdict(True, "killed", "gone without its probe's last word: something killed it", "likely", fix)
     if ending.written_bytes is not None and ending.written_bytes >= WROTE_BYTES:
         text = f"all ended together after writing {units.gib(ending.written_bytes):.1f} GiB in the last 2 min"
         return Verdict(False, "probably-finished", text, "likely")

@@ -67,6 +67,8 @@ def check_alert(mine: list[Alert], cause: str | None, expected: dict[str, Any]) 
         assert found.cost.lost_pct == pytest.approx(expected["lost_pct"], abs=2)
     if "since_s" in expected:
         assert alert.since_s - builders.NOON == pytest.approx(expected["since_s"], abs=5)
+    if "explained_by" in expected:
+        assert (alert.suppressed_by or "nothing") == expected["explained_by"]
     if "raised_by_s" in expected:
         assert alert.raised_s is not None
         assert alert.raised_s - builders.NOON <= expected["raised_by_s"]
