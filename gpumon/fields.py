@@ -41,6 +41,8 @@ GPU_RAW_FIELDS = (
     "pcie_replays",
     "pcie_correctable_errors",
     "nvlinks_active",
+    "nvlink_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
     "nvlink_errors",
     "nvlink_crc_errors",
     "nvlink_recovery_failures",

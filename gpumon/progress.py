@@ -98,7 +98,7 @@ class _Pace:
         self.has_probe = False
         self.is_pausing = False
         """A probe says that it evaluates or writes a checkpoint."""
-        self.phases: dict[int, str | None] = {}
+        self.phases: Mapping[int, str | None] = {}
         """What each rank's probe last said it does."""
         self.turned_s = inf
         """So long ago a rank began to do something else."""

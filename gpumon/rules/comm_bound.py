@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Job, Subject
-from gpumon.rules.links import has_nvlink, has_slot, pcie_bytes_per_s
+from gpumon.rules.links import has_nvlink, has_slot, pcie_bytes_per_s, uses_nvlink
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.window import Window
@@ -42,6 +42,7 @@ _FIXES = (
     "a lower ZeRO/FSDP stage moves less, if the memory allows it",
 )
 _PCIE_FIX = "nvidia-smi topo -m: put ranks on GPUs with NVLink or one switch; NCCL_DEBUG=INFO shows the path"
+_NVLINK_FIX = "the NVLinks carry nothing: is NCCL_P2P_DISABLE set? nvidia-smi topo -p2p n shows who reaches whom"
 _NET_FIX = "NCCL_DEBUG=INFO: NET/Socket where NET/IB is expected? set NCCL_SOCKET_IFNAME, NCCL_IB_HCA"
 
 
@@ -56,9 +57,9 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
     """A job of several GPUs fills the link between them and waits for it.
 
     What it sees:
-        GPUs of one training job without NVLink whose PCIe traffic (both ways) is at 60 % of the link or more for at
-        least 30 % of 5 min, with little tensor activity; or, for a job with ranks on other machines, network or
-        InfiniBand at 80 % of its rate for as long.
+        GPUs of one training job without NVLink, or with NVLinks that carry nothing, whose PCIe traffic (both ways) is
+        at 60 % of the link or more for at least 30 % of 5 min, with little tensor activity; or, for a job with ranks on
+        other machines, network or InfiniBand at 80 % of its rate for as long.
 
     Why it matters:
         More or faster GPUs do not help a job that waits for its gradients; sending fewer bytes does.
@@ -79,7 +80,7 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
         if job.kind != "training" or job.phase != "train":
             continue
         found = _network(window, job, limits)
-        if found is None and len(gpus) > 1 and not any(has_nvlink(gpu) for gpu in gpus) and all(map(has_slot, gpus)):
+        if found is None and _goes_over_pcie(window, gpus, limits):
             if all(gpu.pcie_rx_bytes_per_s is None and gpu.pcie_tx_bytes_per_s is None for gpu in gpus):
                 because = "the traffic on the PCIe links is not reported"
                 yield Abstention(rule="comm-bound", because=because, subject=Subject(kind="job", job=job.id))
@@ -87,6 +88,12 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
             found = _pcie(window, gpus, limits)
         if found is not None and found.share_pct >= 0.8 * limits.share_pct:
             yield _finding(window, job, gpus, found, limits)
+
+
+def _goes_over_pcie(window: Window, gpus: Sequence[Gpu], limits: Limits) -> bool:
+    if len(gpus) < 2 or not all(map(has_slot, gpus)):
+        return False
+    return not any(uses_nvlink(window, gpu, limits.window_s) for gpu in gpus)
 
 
 def _pcie(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Full | None:
@@ -161,5 +168,11 @@ def _finding(window: Window, job: Job, gpus: Sequence[Gpu], full: _Full, limits:
             ),
             Evidence(name="mean traffic", value=units.rate(window.mean(subject, shown, limits.window_s)).strip()),
         ),
-        fixes=(*_FIXES, _PCIE_FIX if full.what == "PCIe" else _NET_FIX),
+        fixes=_fixes(gpus, full),
     )
+
+
+def _fixes(gpus: Sequence[Gpu], full: _Full) -> tuple[str, ...]:
+    if full.what != "PCIe":
+        return (*_FIXES, _NET_FIX)
+    return (_NVLINK_FIX, *_FIXES) if any(map(has_nvlink, gpus)) else (*_FIXES, _PCIE_FIX)

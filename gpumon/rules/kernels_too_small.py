@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.model import Cost, Finding, Gpu, Job
-from gpumon.rules.links import pcie_bytes_per_s, traffic_bytes_per_s
+from gpumon.rules.links import link_share_pct
 from gpumon.rules.picture import Picture, busy_jobs, pipe_evidence, unseen
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -21,7 +21,9 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sm_below_pct: float = 50.0
     """The multiprocessors are active for less than this share of the time."""
     exchanges_pct: float = 40.0
-    """Of a job on several GPUs none fills its PCIe link so far (both ways): it waits for gradients."""
+    """Of a job on several GPUs none fills its PCIe or NVLink so far (both ways): it waits for gradients."""
+    still_s: float = 10.0
+    """A job on several GPUs without a sign of progress for so long, and for two of its slowest steps, may hang."""
     works_dram_pct: float = 3.0
     """Of a job on several GPUs each moves at least this much memory: less is waiting in a collective."""
 
@@ -56,10 +58,11 @@ def kernels_too_small(window: Window, limits: Limits) -> Conclusions:
     for job, pictures in busy_jobs(window, limits.window_s):
         yield from unseen("kernels-too-small", job, pictures)
         affected = [(gpu, seen) for gpu, seen in pictures if _strength(seen, limits) >= 0.8]
-        if len(job.gpu_uuids) > 1 and not _all_work(job, pictures, affected, limits):
-            continue
-        if len(job.gpu_uuids) > 1 and any(_exchanges(window, gpu, limits) for gpu, _ in affected):
-            continue
+        if _is_shared(window, job):
+            if _is_still(window, job, limits) or not _all_work(job, pictures, affected, limits):
+                continue
+            if any(_exchanges(window, gpu, limits) for gpu, _ in affected):
+                continue
         for group in groups_of([gpu for gpu, _ in affected], [gpu for gpu, _ in pictures]):
             yield _finding(window, job, [one for one in affected if one[0] in group], limits)
 
@@ -72,9 +75,19 @@ def _strength(seen: Picture, limits: Limits) -> float:
 
 def _exchanges(window: Window, gpu: Gpu, limits: Limits) -> bool:
     """The link is full enough that its empty time is that of collectives."""
-    most = pcie_bytes_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
-    carried = traffic_bytes_per_s(window, gpu, limits.window_s)
-    return most is not None and carried is not None and 100.0 * carried >= limits.exchanges_pct * most
+    share = link_share_pct(window, gpu, limits.window_s)
+    return share is not None and share >= limits.exchanges_pct
+
+
+def _is_still(window: Window, job: Job, limits: Limits) -> bool:
+    quiet, step = (window.baseline(job, name) or 0.0 for name in ("quiet_s", "step_p99_s"))
+    return quiet >= max(limits.still_s, 2.0 * step)
+
+
+def _is_shared(window: Window, job: Job) -> bool:
+    """It has or had ranks on other GPUs, here or elsewhere."""
+    worlds = (process.world_size or 1 for process in window.last.processes if process.pid in job.trainers)
+    return max(len(job.gpu_uuids), window.baseline(job, "ranks_seen") or 0, *worlds) > 1
 
 
 def _all_work(
