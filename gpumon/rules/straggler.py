@@ -19,6 +19,8 @@ _FULL_PCT = 95.0
 _NEARLY = 0.8
 _NOW_S = 45.0
 """What no longer holds here is over, whatever the window says."""
+_ALSO_WAITS = 1 / 3
+"""Ranks that wait for data for this part of the slowest one's wait have the same trouble."""
 _COMPONENTS = (("data_wait_s", "waits for data"), ("forward_s", "computes longer"), ("h2d_s", "copies longer"))
 
 
@@ -100,8 +102,9 @@ def straggler(window: Window, limits: Limits) -> Conclusions:
         ranks with a profiler.
 
     When it is wrong:
-        Stages of a pipeline, parameter servers and rank 0 with extra work differ by design; long and short sequences
-        differ from step to step. Less than 10 % is the normal spread between GPUs of one model.
+        Where the other ranks wait for data as well, the loader of all is slow, and data-starved says so. Stages of a
+        pipeline, parameter servers and rank 0 with extra work differ by design; long and short sequences differ from
+        step to step. Less than 10 % is the normal spread between GPUs of one model.
     """
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
@@ -146,9 +149,10 @@ def _by_steps(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> 
     field, gap = max(gaps.items(), key=lambda item: item[1])
     is_clear = total > 0 and gap >= 0.8 * total
     if field == "data_wait_s":
-        # A loop that runs ahead waits for data in the host's time; only what the GPU feels holds the others up.
-        use = window.mean(culprit, "utilization_pct", limits.window_s)
-        lost = lost if use is None else min(lost, 100.0 - use)
+        waits = {gpu.uuid: _felt_pct(window, gpu, parts[gpu.uuid]["wait_pct"], limits) for gpu in gpus}
+        lost = min(lost, waits[culprit.uuid])
+        if median(waits[uuid] for uuid in others) >= _ALSO_WAITS * waits[culprit.uuid]:
+            return None
     if lost < _NEARLY * limits.lost_pct or not _stands_out(rests, culprit.uuid):
         return None
     text = f"{dict(_COMPONENTS)[field]}: {parts[culprit.uuid][field]:.3g} s a step" if is_clear else "no single part"
@@ -176,8 +180,15 @@ def _parts(window: Window, job: Job, gpus: Sequence[Gpu], seconds: float) -> dic
         own = {field: window.mean(rank, field, seconds) or 0.0 for field, _ in _COMPONENTS}
         # Copies run beside the step; what a rank must do before the others can go on is its batch and its forward.
         own["rest"] = (step - own["data_wait_s"] - own["forward_s"]) / step
+        own["wait_pct"] = 100.0 * own["data_wait_s"] / step
         parts[gpu.uuid] = own
     return parts
+
+
+def _felt_pct(window: Window, gpu: Gpu, wait_pct: float, limits: Limits) -> float:
+    """A loop that runs ahead waits for data in the host's time; only what its GPU feels holds the others up."""
+    use = window.mean(gpu, "utilization_pct", limits.window_s)
+    return wait_pct if use is None else min(wait_pct, 100.0 - use)
 
 
 def _stands_out(rests: dict[str, float], culprit: str) -> bool:
