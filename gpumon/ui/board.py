@@ -20,7 +20,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpumon.ui.glyphs import ascii_row
+from gpumon.ui.glyphs import BANDS, EIGHTHS, MARKS, SHADES, ascii_row
 from gpumon.ui.painter import Painter, Span
 from gpumon.ui.palette import RESET, Palette
 from gpumon.ui.row import Piece, Row
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 MERGED_GAP = 6
 """Unchanged cells between two changes that are cheaper to send again than to jump over."""
+
+NARROW = frozenset(map(chr, range(32, 127))).union(*EIGHTHS.values(), SHADES.values(), BANDS, MARKS.values(), "─×°−…")
+"""What our own rows are made of: known without asking for the width of each character."""
 
 T = TypeVar("T")
 
@@ -118,7 +121,7 @@ def cut(row: Row, start: int, end: int) -> Row:
 
 @lru_cache(maxsize=4096)
 def _is_narrow(text: str) -> bool:
-    return all(cell_len(character) == 1 for character in text)
+    return NARROW.issuperset(text) or all(cell_len(character) == 1 for character in text)
 
 
 def is_single_width(row: Row) -> bool:
@@ -136,8 +139,29 @@ def fit(row: Row, width: int) -> Row:
 
 def changed_spans(y: int, old: Row, new: Row) -> list[Span]:
     """Where two rows of the same width differ; changes with a small gap between them are one span."""
+    return _merged(y, _differences(old, new))
+
+
+def alike_spans(y: int, old: Row, new: Row) -> list[Span] | None:
+    """The same for rows that are cut alike, as most are; None for others, and where a new text may be wide."""
+    if len(old) != len(new):
+        return None
+    found: list[tuple[int, int]] = []
+    x = 0
+    for before, after in zip(old, new, strict=True):
+        text, style = after
+        length = len(text)
+        if before is not after and before != after:
+            if len(before[0]) != length or not (text.isascii() or _is_narrow(text)):
+                return None
+            found += [(x, x + length)] if before[1] != style else _text_differences(before[0], text, x)
+        x += length
+    return _merged(y, found)
+
+
+def _merged(y: int, differences: Iterable[tuple[int, int]]) -> list[Span]:
     spans: list[Span] = []
-    for start, end in _differences(old, new):
+    for start, end in differences:
         if spans and start - spans[-1].end <= MERGED_GAP:
             spans[-1] = Span(y, spans[-1].start, end)
         else:
@@ -214,14 +238,24 @@ class Board(Widget):
                 self._given[y] = given
                 continue
             self._given[y] = given
-            new = fit(ascii_row(given) if self.brush.is_ascii else given, width)
-            old, self.rows[y], self._strips[y] = self.rows[y], new, None
-            was_narrow, self._is_narrow[y] = self._is_narrow[y], is_single_width(new)
-            if was_narrow and self._is_narrow[y]:
-                spans += changed_spans(y, old, new)
-            else:
+            changed = self._change(y, ascii_row(given) if self.brush.is_ascii else given)
+            if changed is None:
                 wide.append(y)
+            else:
+                spans += changed
         self._send(spans, wide)
+
+    def _change(self, y: int, new: Row) -> list[Span] | None:
+        """Put a row in its place; where it differs from the one before, None where one of them is wide."""
+        old, was_narrow, self._strips[y] = self.rows[y], self._is_narrow[y], None
+        if was_narrow:
+            spans = alike_spans(y, old, new)
+            if spans is not None:
+                self.rows[y] = new
+                return spans
+        self.rows[y] = new = fit(new, self._width)
+        self._is_narrow[y] = is_single_width(new)
+        return changed_spans(y, old, new) if was_narrow and self._is_narrow[y] else None
 
     def _reset(self, rows: Sequence[Row], width: int, height: int) -> None:
         self._width = width

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 
-from gpumon.ui.board import Board, BoardApp, Brush, Line, changed_spans, cut, fit, is_single_width
+from gpumon.ui.board import Board, BoardApp, Brush, Line, alike_spans, changed_spans, cut, fit, is_single_width
 from gpumon.ui.palette import Palette
 from gpumon.ui.row import Row
 
@@ -49,6 +49,8 @@ def test_spans_turn_the_old_row_into_the_new_one() -> None:
             shown[start:end] = cells(new)[start:end]
         assert shown == cells(new)
         assert all(a.end + 6 < b.start for a, b in itertools.pairwise(spans))
+        assert alike_spans(7, old, new) in (None, spans)
+        assert alike_spans(7, old, touched(rng, old)) is not None
 
 
 def touched(rng: random.Random, row: Row) -> Row:

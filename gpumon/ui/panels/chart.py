@@ -72,6 +72,7 @@ def timeline(slices: Sequence[Shares | None], count: int, height: int, look: Loo
     return _stacked(cells, count, height)
 
 
+@lru_cache(maxsize=4096)
 def _slice_cells(part: Shares | None, height: int, look: Look) -> Column:
     """One column, bottom cell first."""
     if part is None:

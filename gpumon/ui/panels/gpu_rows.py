@@ -24,6 +24,9 @@ PROFILE_CHARACTERS = 2
 _SHORT_WORDS = {"starting": "start", "throttled": "slowed"}
 """What stands beside a profile has seven cells."""
 _WRONG = "bold harm"
+HEAD_PIECES = 4
+"""Before the utilization."""
+UTIL_CELLS = 6
 
 
 class Subject(NamedTuple):
@@ -97,18 +100,33 @@ def utilization(gpu: Gpu) -> str:
 
 def rows(subject: Subject, charts: Charts, columns: Columns, width: int) -> tuple[Row, ...]:
     """The row group of one GPU; the very same one while nothing in it has changed."""
-    util = "   –" if subject.instances else utilization(subject.gpu)
-    drawn = charts.keep(
-        ("drawn", subject.gpu.uuid),
-        (charts.stamp(columns.timeline), charts.stamp(columns.spark or 1), columns, subject.gpu.power_limit_w,
-         subject.gpu.is_lost, subject.instances),
-        lambda: _draw(subject, charts, columns),
+    gpu = subject.gpu
+    util = "   –" if subject.instances else utilization(gpu)
+    drawn_from = (
+        charts.stamp(columns.timeline), charts.stamp(columns.spark or 1), columns, gpu.power_limit_w, gpu.is_lost,
+        subject.instances,
     )  # fmt: skip
-    make = _one_line if columns.lines == 1 else _lines
-    sheet = _Sheet(columns, width, charts.look)
-    return charts.keep(
-        ("gpu", subject.gpu.uuid), (util, subject[1:], drawn, width), lambda: make(subject, util, drawn, sheet)
+    body = charts.keep(
+        ("body", gpu.uuid),
+        (drawn_from, subject[1:], width),
+        lambda: _body(
+            subject,
+            charts.keep(("drawn", gpu.uuid), drawn_from, lambda: _draw(subject, charts, columns)),
+            _Sheet(columns, width, charts.look),
+        ),
     )
+    return charts.keep(("gpu", gpu.uuid), (util, body), lambda: _with_utilization(body, util, subject))
+
+
+def _body(subject: Subject, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+    """All but the utilization, which alone changes each second."""
+    return (_one_line if sheet.columns.lines == 1 else _lines)(subject, drawn, sheet)
+
+
+def _with_utilization(body: tuple[Row, ...], util: str, subject: Subject) -> tuple[Row, ...]:
+    first, *others = body
+    piece = (f" {util} ", "muted" if subject.is_muted else "bold")
+    return ((*first[:HEAD_PIECES], piece, *first[HEAD_PIECES:]), *others)
 
 
 def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
@@ -144,8 +162,8 @@ def _draw(subject: Subject, charts: Charts, columns: Columns) -> _Drawn:
     return _Drawn(timeline, power, temperature, clock, memory, bar, budget)
 
 
-def _head(subject: Subject, util: str) -> list[Piece]:
-    """Cells 0 to 20: cursor, mark, index, word, utilization."""
+def _head(subject: Subject) -> list[Piece]:
+    """Cells 0 to 14: cursor, mark, index, word."""
     gpu, state = subject.gpu, subject.state
     weight = "bold" if subject.is_selected else ""
     if gpu.mig_parent_uuid is not None:
@@ -160,17 +178,15 @@ def _head(subject: Subject, util: str) -> list[Piece]:
         (state.mark, state.mark_style),
         (right(index, 2) + " ", weight),
         (left(word, 10), state.style or weight),
-        (" " + util, "muted" if subject.is_muted else "bold"),
-        (" ", ""),
     ]
 
 
-def _one_line(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+def _one_line(subject: Subject, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
     columns, width, look = sheet
     values, is_hot = subject.values, subject.state.is_hot
     style = "muted" if subject.is_muted else ""
     is_instance = subject.gpu.mig_parent_uuid is not None
-    cells = _Cells(_head(subject, util), look)
+    cells = _Cells(_head(subject), look)
     if drawn.timeline:
         cells.pieces += drawn.timeline[0]
     else:
@@ -188,7 +204,7 @@ def _one_line(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tupl
     use = "" if subject.instances else units.number(drawn.budget.useful if drawn.budget else None)
     cells.number(use, columns.use, "muted")
     cells.chart(drawn.bar, columns.budget)
-    return (cells.row(width),)
+    return (cells.row(width - UTIL_CELLS),)
 
 
 def _memory(used_bytes: int | None, columns: Columns) -> str:
@@ -197,7 +213,7 @@ def _memory(used_bytes: int | None, columns: Columns) -> str:
     return f"{units.gib(used_bytes):.0f}"
 
 
-def _lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
+def _lines(subject: Subject, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
     """Power over memory, temperature over clock, each as high as its half of the lines."""
     columns, width, look = sheet
     numbers = _numbers(subject)
@@ -206,7 +222,7 @@ def _lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[R
         is_upper = line < columns.upper
         row = line if is_upper else line - columns.upper
         left_chart, right_chart = (drawn.power, drawn.temperature) if is_upper else (drawn.memory, drawn.clock)
-        cells = _Cells(_start(subject, util, drawn, line, columns), look)
+        cells = _Cells(_start(subject, drawn, line, columns), look)
         cells.pieces += _slice(subject, drawn, line, columns)
         (left_text, left_style), (right_text, right_style) = numbers[not is_upper]
         for text, cell_count, style, picture in (
@@ -215,14 +231,14 @@ def _lines(subject: Subject, util: str, drawn: _Drawn, sheet: _Sheet) -> tuple[R
         ):
             cells.number("" if row else text, cell_count, style, is_wrong=style == _WRONG and not row)
             cells.chart(picture[row] if picture else (), columns.spark if cell_count else 0)
-        found.append(cells.row(width))
+        found.append(cells.row(width if line else width - UTIL_CELLS))
     return tuple(found)
 
 
-def _start(subject: Subject, util: str, drawn: _Drawn, line: int, columns: Columns) -> list[Piece]:
-    """Cells 0 to 20: what it does and how much, then the time budget of the span."""
+def _start(subject: Subject, drawn: _Drawn, line: int, columns: Columns) -> list[Piece]:
+    """Cells 0 to 20: what it does (utilization comes later), then the time budget of the span."""
     if line == 0:
-        return _head(subject, util)
+        return _head(subject)
     if line != columns.upper:
         return [(" " * TIMELINE_X, "")]
     use = "    " if subject.instances else "   –" if drawn.budget is None else f"{drawn.budget.useful:3.0f}%"

@@ -241,9 +241,11 @@ def _row(table: _Table, line: _Line) -> Row:
         (right(lasted, 8) + "  " if is_wide else right(lasted, 6) + " ", ""),
     ]
     is_rank = is_wide and process is not None and len(job.trainers) > 1
-    command = clip(_command(line, members), max(0, table.width - (COMMAND_X if is_wide else NARROW_COMMAND_X)))
-    pieces.append((command, "muted" if is_rank else ""))
-    return fill(pieces, table.width)
+    room = table.width - (COMMAND_X if is_wide else NARROW_COMMAND_X)
+    if room <= 0:
+        return fill(pieces, table.width)
+    pieces.append((left(clip(_command(line, members), room), room), "muted" if is_rank else ""))
+    return tuple(pieces)
 
 
 def _rank(line: _Line) -> str:
