@@ -69,9 +69,15 @@ def idle_reserved(window: Window, limits: Limits) -> Conclusions:
     """
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
-        if job.kind == "serving" or job.phase == "end" or _is_excused(window, job, processes, limits):
+        if job.kind == "serving" or job.phase == "end":
             continue
-        gpus = [gpu for gpu in gpus_of(window, job) if _held_bytes(gpu, job, processes) >= _least(gpu, limits)]
+        gpus = gpus_of(window, job)
+        uses = [busy_pct(gpu) for gpu in gpus]
+        if None not in uses and any((use or 0.0) > _USED_PCT for use in uses):
+            continue  # nearly always, and seen at once
+        if _is_excused(window, job, processes, limits):
+            continue
+        gpus = [gpu for gpu in gpus if _held_bytes(gpu, job, processes) >= _least(gpu, limits)]
         unknown = [gpu for gpu in gpus if busy_pct(gpu) is None]
         yield from _unknown(job, unknown)
         idle = {gpu.uuid: _idle_s(window, gpu, job) for gpu in gpus if gpu not in unknown}

@@ -131,9 +131,10 @@ def _from_outside(window: Window, one: Holding, used: float, limits: Limits) -> 
     """By what the driver says: nearly full, and more and more."""
     if used < 0.97 * limits.used_pct:
         return None
+    if _risen_bytes(window, one, one.gpu.uuid, "memory_used_bytes", _RECENT_S) < _SEGMENT_BYTES:
+        return None
     risen = _risen_pct(window, one, one.gpu.uuid, "memory_used_bytes")
-    recent = _risen_bytes(window, one, one.gpu.uuid, "memory_used_bytes", _RECENT_S)
-    if risen < 0.8 * limits.risen_pct or recent < _SEGMENT_BYTES:
+    if risen < 0.8 * limits.risen_pct:
         return None
     severity: Severity = "critical" if used >= limits.critical_used_pct else "warning"
     if one.job.is_first_epoch:
@@ -153,7 +154,13 @@ def _risen_bytes(window: Window, one: Holding, key: str, field: str, seconds: fl
     within_s = min(seconds, steady_s, window.span_s)
     if within_s < _SETTLED_S:
         return 0.0
-    values = window.bins(key, field, end_s=window.last.time_s, width_s=within_s / 10, count=10, how="max")
+    now_s, part_s = window.last.time_s, within_s / 10
+    # Both ends first: most of the time nothing rises. A mean is quickly read, and never above the highest.
+    first = window.mean(key, field, part_s, ago_s=within_s - part_s)
+    (last,) = window.bins(key, field, end_s=now_s, width_s=part_s, count=1, how="max")
+    if first is not None and last is not None and last - first < memory.MIB:
+        return 0.0
+    values = window.bins(key, field, end_s=now_s, width_s=part_s, count=10, how="max")
     known = [value for value in values if value is not None]
     return known[-1] - known[0] if len(known) >= 8 else 0.0
 

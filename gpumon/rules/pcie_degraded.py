@@ -95,9 +95,11 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
 
 
 def _degraded(window: Window, gpu: Gpu, limits: Limits) -> Finding | Abstention | None:
+    if gpu.pcie_gen == gpu.pcie_gen_max and gpu.pcie_width == gpu.pcie_width_max:
+        return None
     link = _link(window, gpu, limits.window_s)
     strength = link.below_pct / limits.below_pct
-    if strength < 0.8 or link.now() == link.best() or not window.covers(limits.window_s):
+    if strength < 0.8 or not window.covers(limits.window_s):
         return None
     traffic = traffic_bytes_per_s(window, gpu, limits.window_s)
     if traffic is None:

@@ -13,6 +13,7 @@ from gpumon.rules.change import change_point
 from gpumon.rules.moved import Moment, Moved, is_by_heat, moved
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
+from gpumon.signals import is_in_step
 from gpumon.window import Window
 
 
@@ -122,7 +123,13 @@ def throughput_drop(window: Window, limits: Limits) -> Conclusions:
 
 def _judge(window: Window, job: Job, gpus: Sequence[Gpu], ranks: Sequence[Rank], limits: Limits) -> Finding | None:
     seen_s = min(limits.look_back_s, window.last.time_s - (job.trained_since_s or 0.0))
-    pace = _steps(window, gpus, ranks[0], seen_s) if ranks else _activity(window, gpus, seen_s)
+    if not ranks and is_in_step(job, {process.pid: process for process in window.last.processes}):
+        witnesses = gpus[:: max(1, len(gpus) - 1)]  # they all get the same done
+    else:
+        witnesses = gpus
+    if not ranks and _is_as_fast(window, witnesses, seen_s, limits):
+        return None
+    pace = _steps(window, gpus, ranks[0], seen_s) if ranks else _activity(window, witnesses, seen_s)
     drop = _drop(pace, limits)
     if drop is None or 100.0 * (drop.longer - 1.0) < 0.8 * limits.drop_pct:
         return None
@@ -164,6 +171,25 @@ def _activity(window: Window, gpus: Sequence[Gpu], seconds: float) -> _Pace:
         ]
     values = [1.0 / value if is_known and value > 0 else None for value, is_known in zip(done, known, strict=True)]
     return _pace(window, gpus, "sm_active_pct", values, seconds)
+
+
+def _is_as_fast(window: Window, gpus: Sequence[Gpu], seconds: float, limits: Limits) -> bool:
+    """A cheap look at both ends and between them: nothing was clearly faster than the last minute is."""
+    seconds = min(seconds, window.elapsed_s)
+    now, first = limits.held_s / 2, limits.before_s
+    if seconds < first + limits.held_s or window.mean(gpus[0], PAUSED_FIELD, seconds):
+        return False
+    done: list[float] = []
+    for length_s, ago_s in ((now, 0.0), (first, seconds - first), (seconds - first - now, now)):
+        total = 0.0
+        for gpu in gpus:
+            active = window.mean(gpu, "sm_active_pct", length_s, ago_s=ago_s)
+            clock = window.mean(gpu, "sm_clock_mhz", length_s, ago_s=ago_s)
+            if active is None or clock is None:
+                return False
+            total += active * clock
+        done.append(total)
+    return done[0] >= (1.0 - 0.004 * limits.drop_pct) * max(done)
 
 
 def _pace(window: Window, gpus: Sequence[Gpu], field: str, values: Sequence[float | None], seconds: float) -> _Pace:

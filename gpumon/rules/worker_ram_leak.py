@@ -26,6 +26,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _BLOCKS = 4
+_LOST_SHARE = 0.1
+"""So much of what leaks at least is missing in the machine; somebody else may have given back the rest."""
 
 
 @rule("worker-ram-leak", limits=Limits, every_s=30.0, clear_s=120.0)
@@ -47,7 +49,8 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         A dataset that fills a cache of its own in each worker grows the same way, and stops when the cache is full.
-        Plain RSS counts shared pages for every worker, and is not used.
+        Plain RSS counts shared pages for every worker, and is not used. Where others on the machine give back as much
+        as the workers take, nothing is said meanwhile.
     """
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
@@ -59,7 +62,7 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
             if owner is None or not workers:
                 continue
             if owner.memory_pss_bytes is None:
-                if _shrinks(window, limits):
+                if _lost_bytes(window, limits) >= limits.grown_gib * 2**30:
                     because = "the workers' share of memory (PSS) cannot be read"
                     yield Abstention(rule="worker-ram-leak", because=because, subject=Subject(kind="job", job=job.id))
                 break
@@ -69,11 +72,11 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
                 break
 
 
-def _shrinks(window: Window, limits: Limits) -> bool:
-    """The machine loses so much memory that the question arises."""
+def _lost_bytes(window: Window, limits: Limits) -> float:
+    """How much of its available memory the machine lost meanwhile; 0 where that is not known."""
     before = window.mean("host", "memory_available_bytes", 60.0, ago_s=limits.window_s - 60.0)
     now = window.last.host.memory_available_bytes
-    return before is not None and now is not None and before - now >= limits.grown_gib * 2**30
+    return 0.0 if before is None or now is None else before - now
 
 
 def _judged(window: Window, job: Job, owner: Process, workers: Sequence[Process], limits: Limits) -> Finding | None:
@@ -131,6 +134,9 @@ def _judged(window: Window, job: Job, owner: Process, workers: Sequence[Process]
 
 def _grew(window: Window, processes: Sequence[Process], limits: Limits) -> bool:
     """A cheap look at both ends, before the way between them is looked at."""
+    is_known = window.last.host.memory_available_bytes is not None
+    if is_known and _lost_bytes(window, limits) < _LOST_SHARE * limits.grown_gib * 2**30:
+        return False
     grown = 0.0
     for process in processes:
         before = window.mean(process, "memory_pss_bytes", 60.0, ago_s=limits.window_s - 60.0)
