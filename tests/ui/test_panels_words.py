@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from builders import GIB, NOON, alert, finding, gpu, host, job, process, uuid, w
 from gpumon.alerts import Headline
 from gpumon.model import Job, Process, Subject
 from gpumon.monitor import Frame
+from gpumon.rules import RULES
 from gpumon.ui.panels import alerts, footer, headline, jobs, title
 from gpumon.ui.panels.state import GpuState, recent, states
 from gpumon.ui.view import ViewState
@@ -281,6 +283,30 @@ def test_a_lost_gpu_does_not_age() -> None:
     gpus = (gpu(0), gpu(1, is_lost=True, age_s=300.0))
     frame = last(film(lambda _: gpus, lambda *_: None, seconds=20.0))
     assert ("age 0s", "muted") in footer.footer_row(frame, ViewState(), 120, None)
+
+
+@pytest.mark.parametrize("rule", headline.SYMPTOMS)
+@pytest.mark.parametrize(("width", "whom"), [(40, "GPU 15"), (20, "15")])
+def test_words_for_small_screens_fit(rule: str, width: int, whom: str) -> None:
+    """Whom, what and since when are never cut: even GPU 15 for 59 min on twenty columns."""
+    assert rule in {known.id for known in RULES}
+    told = alert(finding=finding(rule, index=15, severity="critical"), since_s=NOW - 3540.0)
+    lead = Headline(state="critical", text="something", alert=told, fix="look")
+    frame = last(throttled(headline=lead, seconds=20.0))
+    first, _ = texts(headline.small_rows(frame, ViewState(), width, is_tiny=width < 40))
+    assert re.fullmatch(rf" ■ {whom} [^…]+, 59 min", first.rstrip()), first
+
+
+def test_a_small_screen_drops_the_cost_before_it_cuts_the_fix() -> None:
+    """Both where they fit, else the fix."""
+    told = alert(finding=finding("collective-hang", severity="critical"), since_s=NOW - 60.0)
+    for fix, second in (
+        ("py-spy dump", " cost −100%   fix py-spy dump"),
+        ("py-spy dump each of the ranks", " fix py-spy dump each of the ranks"),
+    ):
+        lead = Headline(state="critical", text="something", alert=told, cost="cost −100%", fix=fix)
+        rows = texts(headline.small_rows(last(throttled(headline=lead, seconds=20.0)), ViewState(), 40, is_tiny=False))
+        assert rows[1].rstrip() == second
 
 
 def test_the_title_says_paused_and_scrolled_back() -> None:

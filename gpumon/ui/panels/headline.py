@@ -9,7 +9,7 @@ from gpumon.alerts import Headline
 from gpumon.monitor import Frame
 from gpumon.ui.glyphs import MARKS, WORDS
 from gpumon.ui.panels.gpu_heads import where
-from gpumon.ui.panels.line import clip, fill, spread, width_of
+from gpumon.ui.panels.line import cells, clip, fill, spread, width_of
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState
 
@@ -22,9 +22,45 @@ BADGE_OF = {
 """States with a badge; the others are plain words: at most one badge is on the screen."""
 INK_OF = {"warning": "bold data-text", "critical": "bold harm", "healthy": "useful-text", "stale": "muted"}
 
-SHORT = {"sw-thermal": "at temperature limit", "hw-thermal": "at shutdown limit", "data-starved": "waits for data"}
-TINY = {"sw-thermal": "hot", "hw-thermal": "hot", "data-starved": "no data"}
-"""Symptoms for narrow screens; other rules are called by their id."""
+SYMPTOMS: dict[str, tuple[str, str]] = {
+    "gpu-lost": ("lost", "lost"),
+    "xid": ("driver reports a fault", "Xid"),
+    "ecc-remap": ("memory errors", "ECC"),
+    "driver-stuck": ("driver is silent", "mute"),
+    "ram-pressure": ("RAM is nearly full", "RAM"),
+    "shm-full": ("shared memory is full", "shm"),
+    "worker-ram-leak": ("workers leak RAM", "leak"),
+    "disk-full": ("disk is full", "disk"),
+    "hw-thermal": ("at shutdown limit", "hot"),
+    "power-brake": ("power brake", "slow"),
+    "sw-thermal": ("at temperature limit", "hot"),
+    "memory-hot": ("memory is hot", "hot"),
+    "power-capped-low": ("power limit is low", "slow"),
+    "clocks-locked-low": ("clock is locked low", "slow"),
+    "cooling-degraded": ("cooling is weak", "cool"),
+    "pcie-degraded": ("PCIe is slow", "PCIe"),
+    "nvlink-down": ("NVLink is down", "link"),
+    "mixed-gpus": ("unlike GPUs", "mix"),
+    "comm-bound": ("link is full", "link"),
+    "throughput-drop": ("became slower", "slow"),
+    "training-died": ("training died", "died"),
+    "collective-hang": ("hangs", "hung"),
+    "no-progress-single": ("stands still", "hung"),
+    "straggler": ("is slow", "slow"),
+    "oom-risk": ("memory runs out", "OOM"),
+    "memory-leak": ("leaks memory", "leak"),
+    "alloc-retry": ("allocations fail", "OOM"),
+    "fragmentation": ("memory fragmented", "frag"),
+    "vram-orphaned": ("memory has no owner", "leak"),
+    "gpu-contention": ("is shared", "busy"),
+    "cpu-training": ("trains on the CPU", "CPU"),
+    "data-starved": ("waits for data", "data"),
+    "h2d-slow": ("copies slowly", "copy"),
+    "host-bound": ("waits for Python", "CPU"),
+    "pause-cost": ("pauses often", "wait"),
+    "idle-reserved": ("is held idle", "idle"),
+}
+"""What a rule has found, for narrow screens and for tiny ones; rules that are not here are called by their id."""
 
 _VALUE = re.compile(r" \d[\d.]*\s?%")
 
@@ -131,10 +167,13 @@ def small_rows(frame: Frame, view: ViewState, width: int, *, is_tiny: bool) -> t
     text = headline.text
     if headline.alert is not None:
         rule = headline.alert.finding.rule
-        what = (TINY if is_tiny else SHORT).get(rule, rule)
+        what = SYMPTOMS.get(rule, (rule, rule))[is_tiny]
         lasted = units.duration(max(0.0, frame.window.last.time_s - headline.alert.since_s))
         tail = f", {lasted}"
-        text = clip(f"{where(headline.alert, frame.window.last.gpus)} {what}", max(0, width - 3 - len(tail))) + tail
+        whom = where(headline.alert, frame.window.last.gpus)
+        if width < 3 + cells(f"{whom} {what}{tail}"):
+            whom = whom.removeprefix("GPU ")
+        text = clip(f"{whom} {what}", max(0, width - 3 - len(tail))) + tail
     elif headline.state in WORDS and headline.state != "healthy":
         text = f"{WORDS[headline.state]} {text}"
     ink = INK_OF.get(headline.state, "bold")
@@ -147,6 +186,11 @@ def small_rows(frame: Frame, view: ViewState, width: int, *, is_tiny: bool) -> t
         return first, fill([(clip(f" {short}", width), "")], width)
     if cost is None and fix is None:
         return first, fill([(clip(f" {headline.detail}", width), "muted")], width)
-    pieces = [*_told(None, None, cost), *_told(None, fix, None)]
-    pieces = pieces if cost is None or fix is None else [*_told(None, None, cost), ("  ", ""), *_told(None, fix, None)]
-    return first, fill([(clip("".join(text for text, _ in pieces), width), "")], width)
+    both = [*_told(None, None, cost), ("  " if cost and fix else "", ""), *_told(None, fix, None)]
+    forms = (both, _told(None, fix, None), _told(None, None, cost))
+    text = next((text for text in map(_joined, forms) if text and cells(text) <= width), _joined(both))
+    return first, fill([(clip(text, width), "")], width)
+
+
+def _joined(pieces: list[Piece]) -> str:
+    return "".join(text for text, _ in pieces)
