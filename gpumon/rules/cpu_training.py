@@ -83,13 +83,13 @@ def cpu_training(window: Window, limits: Limits) -> Conclusions:
     for process in window.last.processes:
         if not _may_train(process, processes, window.last.time_s, limits):
             continue
+        if process.gpu_memory_bytes and not _only_context(window, process, limits):
+            continue
         cores = _need_pct(process, window, limits)
         share = window.share(process, "cpu_pct", limits.window_s, at_least=0.8 * cores)
         used = window.mean(process, "cpu_pct", limits.window_s)
         unused = [gpu for gpu in free if gpu.uuid not in process.gpu_memory_bytes]
         if share is None or share < 80.0 or used is None or used < 0.8 * cores:
-            continue
-        if process.gpu_memory_bytes and not _only_context(window, process, limits):
             continue
         if unused or process.gpu_memory_bytes:
             yield _finding(window, process, used, cores, unused)

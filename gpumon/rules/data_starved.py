@@ -20,7 +20,7 @@ from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, part_of, rolls_out, subject_of, trained_for
 from gpumon.rules.too_few_workers import too_few_workers
-from gpumon.rules.waiting import SERIES, Waits, waiting_of, waits_in_step
+from gpumon.rules.waiting import SERIES, Waiting, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
 from gpumon.signals import trainer_of, workers_of
 from gpumon.window import Window
@@ -116,7 +116,19 @@ def _all_waits(
         return []
     seen = [waiting_of(window, job, gpu, processes, limits.window_s) for gpu in gpus]
     together = [seen] if is_in_step(job, processes) else [[one] for one in seen]
-    return [waits_in_step(window, group, limits.window_s) for group in together]
+    return [
+        _of_few(group) if _is_little(group, limits) else waits_in_step(window, group, limits.window_s)
+        for group in together
+    ]
+
+
+def _is_little(seen: Sequence[Waiting], limits: Limits) -> bool:
+    """Even one after the other their waits would not count: nearly always so, and seen at once."""
+    return all(one.steps is None for one in seen) and sum(one.share_pct for one in seen) < 0.7 * limits.waits_pct
+
+
+def _of_few(seen: Sequence[Waiting]) -> Waits:
+    return Waits(max((one.share_pct for one in seen), default=0.0), (), ())
 
 
 def _least(waits: Waits, limits: Limits) -> float:
@@ -216,6 +228,9 @@ def _ordinal(number: int) -> str:
 
 def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], limits: Limits) -> bool:
     """Whether a GPU has gaps while main thread and workers sleep: something keeps them, and it does not show."""
+    use = window.mean(gpu, "utilization_pct", limits.window_s)
+    if use is None or use >= limits.unknown_busy_below_pct:
+        return False
     trainer = trainer_of(job, gpu.uuid, processes)
     if trainer is None or job.kind != "training" or window.rank_of(trainer.pid) is not None or rolls_out(job, trainer):
         return False
@@ -223,9 +238,8 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
         return False
     if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
         return False
-    use = window.mean(gpu, "utilization_pct", limits.window_s)
     asleep = window.share(trainer, "main_thread_cpu_pct", limits.window_s, below=50.0)
-    if use is None or use >= limits.unknown_busy_below_pct or asleep is None or asleep < 50.0:
+    if asleep is None or asleep < 50.0:
         return False
     samples = window.samples(gpu, limits.window_s)
     dips, peaks = sum(value < 20.0 for value in samples), sum(value > 60.0 for value in samples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import add
 from typing import NamedTuple
 
 from gpumon import units
@@ -159,17 +160,13 @@ def _steps(window: Window, gpus: Sequence[Gpu], rank: Rank, seconds: float) -> _
 def _activity(window: Window, gpus: Sequence[Gpu], seconds: float) -> _Pace:
     """The inverse of what the GPUs of the job got done: SM activity times clock."""
     done: list[float] = []
-    known: list[bool] = []
     for gpu in gpus:
-        pairs = zip(
-            window.series(gpu, "sm_active_pct", seconds), window.series(gpu, "sm_clock_mhz", seconds), strict=True
-        )
-        products = [None if active is None or clock is None else active * clock for active, clock in pairs]
-        done = [(product or 0.0) + sum_ for product, sum_ in zip(products, done or [0.0] * len(products), strict=True)]
-        known = [
-            product is not None and was for product, was in zip(products, known or [True] * len(done), strict=True)
+        active, clock = window.series(gpu, "sm_active_pct", seconds), window.series(gpu, "sm_clock_mhz", seconds)
+        products = [
+            math.nan if one is None or other is None else one * other for one, other in zip(active, clock, strict=True)
         ]
-    values = [1.0 / value if is_known and value > 0 else None for value, is_known in zip(done, known, strict=True)]
+        done = list(map(add, done, products)) if done else products
+    values = [1.0 / value if value > 0 else None for value in done]
     return _pace(window, gpus, "sm_active_pct", values, seconds)
 
 
@@ -195,17 +192,25 @@ def _is_as_fast(window: Window, gpus: Sequence[Gpu], seconds: float, limits: Lim
 def _pace(window: Window, gpus: Sequence[Gpu], field: str, values: Sequence[float | None], seconds: float) -> _Pace:
     """Means of the logarithm in bins; what fell into a pause is left out."""
     bin_s = max(_BIN_S, 2.0 * window.interval_s)
-    bins: dict[int, list[float]] = {}
+    ages_s: list[float] = []
+    logs: list[float] = []
     paused_s: list[float] = []
     pauses = window.series(gpus[0], PAUSED_FIELD, seconds)
+    total, count, number = 0.0, 0, -1
     for age, value, pause in zip(window.ages(seconds), values, pauses, strict=True):
         if pause:
             paused_s.append(age)
         elif value is not None and value > 0:
-            bins.setdefault(int(age / bin_s), []).append(math.log(value))
-    numbers = sorted(bins, reverse=True)
-    logs = [sum(bins[number]) / len(bins[number]) for number in numbers]
-    return _Pace(field, bin_s, [(number + 1) * bin_s for number in numbers], logs, paused_s)
+            if int(age / bin_s) != number:
+                if count:
+                    logs.append(total / count)
+                total, count, number = 0.0, 0, int(age / bin_s)
+                ages_s.append((number + 1) * bin_s)
+            total += math.log(value)
+            count += 1
+    if count:
+        logs.append(total / count)
+    return _Pace(field, bin_s, ages_s, logs, paused_s)
 
 
 def _drop(pace: _Pace, limits: Limits) -> _Drop | None:
