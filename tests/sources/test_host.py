@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -277,6 +278,7 @@ def test_sampled_states_reach_the_record() -> None:
 
 def test_close_gives_everything_back() -> None:
     """After close no descriptor and no thread of the reader is left."""
+    gc.collect()  # what earlier tests left behind must not close in between
     before = len(list(Path("/proc/self/fd").iterdir()))
     with python("print(1, flush=True)\nimport time; time.sleep(600)") as child:
         reader = HostReader(1.0)
@@ -289,7 +291,7 @@ def test_close_gives_everything_back() -> None:
         assert thread is not None
         thread.join(5)
         assert not thread.is_alive()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 # --- processes of others, other namespaces --------------------------------------------------------

@@ -27,7 +27,8 @@ Story = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
 def throttled() -> list[Frame]:
     """The last frames of ten minutes with eight GPUs, one of which throttles."""
     source = DemoSource("throttled", now=lambda: 1_796_126_400.0)
-    return list(itertools.islice(frames(source), 598, 601))
+    backlog = 1 + 480 // 2 + 120
+    return list(itertools.islice(frames(source), backlog - 3, backlog))
 
 
 def play(given: list[Frame], story: Story, config: Config | None = None, view: ViewState | None = None) -> None:
