@@ -120,7 +120,7 @@ def _torn(draw: Draw, peak: float) -> Plan:
     return plan
 
 
-@fault("vram-orphaned", "vram-orphaned", also=("training-died", "training-ended"))
+@fault("vram-orphaned", "vram-orphaned", "training-died", also=("training-died", "training-ended"))
 def vram_orphaned(draw: Draw) -> Plan:
     """A killed run leaves its memory behind, held by nobody who can be seen."""
     machine = draw.machine(most=4)
