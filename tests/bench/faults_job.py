@@ -180,7 +180,7 @@ def collective_hang(draw: Draw) -> Plan:
         else:
             job.hang(world.now_s, culprit)
 
-    plan.turn, plan.lasts_s = turn, 420.0
+    plan.turn, plan.lasts_s = turn, rng.choice((420.0, 420.0, 900.0))
     plan.level = "death" if dies else "skip"
     if dies:
         plan.rules = ("collective-hang", "training-died")

@@ -154,7 +154,7 @@ class Job:
         if free >= min(self._next_checkpoint_s, self._ends_s, self._next_epoch_s, self._next_debug_s):
             self._interrupt(free)
             return
-        is_eval = self.is_evaluating(free)
+        is_eval = self._evaluates(free)
         common = self.pace * spec.step_s * (1.0 + spec.jitter * 2.45 * (rng.random() + rng.random() - 1.0))
         is_last = self.steps % spec.accumulates == spec.accumulates - 1
         if spec.accumulates > 1:
@@ -243,7 +243,11 @@ class Job:
         return shown_s
 
     def is_evaluating(self, now_s: float) -> bool:
-        """Whether it evaluates at this moment, which may be the beginning."""
+        """Whether it evaluates at this moment."""
+        return now_s < self._eval_until_s
+
+    def _evaluates(self, now_s: float) -> bool:
+        """Whether its next batch is one of an evaluation, which may begin with it."""
         if now_s >= self._next_eval_s:
             self._eval_until_s = now_s + self.spec.eval_s
             self._next_eval_s += self.spec.eval_every_s
