@@ -342,8 +342,8 @@ def axis_row(canvas: Canvas, alerts: Sequence[Alert]) -> Row:
     cells: list[Piece] = [(char, "muted") for char in labels]
     for alert in alerts:
         column = canvas.charts.column_of(alert.since_s, canvas.columns)
-        if column is None:
-            continue
+        if column is None or alert.suppressed_by is not None or alert.finding.severity == "info":
+            continue  # as on the overview: what another alert explains is no onset of its own
         _make_room(cells, labels, column)
         cells[column] = alert_mark(alert)
     if canvas.at is not None:
