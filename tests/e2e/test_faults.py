@@ -85,7 +85,7 @@ def test_lost_gpu(tmp_path: Path) -> None:
         expected = {0: as_shown(distinct(0, 4)), 1: Shown(), 2: as_shown(distinct(2, 4))}
         settle_on(program, lambda text: None if shown_gpus(text) == expected else f"{shown_gpus(text)}\n{expected}")
         program.resize(40, 10)
-        program.wait_until(lambda text: text.splitlines()[1].startswith(" ■ GPU 1 gpu-lost"), "no small headline")
+        program.wait_until(lambda text: text.splitlines()[1].startswith(" ■ GPU 1 lost, "), "no small headline")
         program.resize(20, 5)
         program.wait_until(lambda text: text.splitlines()[2] == " 0■1 2", "no mark on the cell")
         program.resize(80, 24)
