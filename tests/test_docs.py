@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from gpumon import config
-from gpumon.rules import RULES
-
-ROOT = Path(__file__).parent.parent
-
-
-def rule_table() -> str:
-    """The README's table of rules, from their docstrings."""
-    rows = [f"| `{rule.id}` | {rule.doc.strip().splitlines()[0]} |" for rule in RULES]
-    return "\n".join(["| rule | says |", "|---|---|", *rows])
+from make_docs import BEGIN, END, ROOT, defaults, rule_table
 
 
 def test_readme_lists_the_rules() -> None:
-    """The README's table of rules is the one that the docstrings give; this test prints it when stale."""
+    """The README's table of rules is the one that the docstrings give (`python tests/make_docs.py`)."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.split("<!-- rules: begin -->")[1].split("<!-- rules: end -->")[0].strip()
+    table = readme.split(BEGIN)[1].split(END)[0].strip()
     assert table == rule_table()
 
 
 def test_config_toml_is_the_defaults() -> None:
     """config.toml is exactly what `gpumon config` prints without a user's file."""
-    limits = {rule.id: rule.limits for rule in RULES}
-    assert (ROOT / "config.toml").read_text(encoding="utf-8") == config.render(config.load(None, limits))
+    assert (ROOT / "config.toml").read_text(encoding="utf-8") == defaults()
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
