@@ -17,6 +17,8 @@ RANK: Mapping[Severity, int] = {"info": 0, "warning": 1, "critical": 2}
 _CLEARS_BELOW = 0.8
 _AGAIN_S = 900.0
 _LOG_KEPT = 200
+_LINGERS_S = 180.0
+"""As long as the longest window of a rule whose alert another one explains."""
 
 
 class Headline(Value, frozen=True, kw_only=True):
@@ -228,24 +230,29 @@ class AlertFold:
         )
 
     def _suppress(self, window: Window) -> None:
-        live = [track for track in self._tracks.values() if track.is_live()]
-        for track in live:
-            finding = track.finding
-            mine = _uuids(finding.subject, window)
-            track.suppressed_by = next(
-                (
-                    other.finding.rule
-                    for other in live
-                    if self._explains(other.finding, finding) and mine & _uuids(other.finding.subject, window)
-                ),
-                None,
-            )
+        for track in self._tracks.values():
+            if track.is_live():
+                mine = _uuids(track.finding.subject, window)
+                track.suppressed_by = next(
+                    (
+                        other.finding.rule
+                        for other in self._tracks.values()
+                        if self._explains(other, track, window) and mine & _uuids(other.finding.subject, window)
+                    ),
+                    None,
+                )
 
-    def _explains(self, cause: Finding, finding: Finding) -> bool:
-        if cause.rule in self._rules[finding.rule].suppressed_by:
+    def _explains(self, cause: _Track, track: _Track, window: Window) -> bool:
+        finding, rule = track.finding, cause.finding.rule
+        if rule not in self._rules[finding.rule].suppressed_by and rule not in finding.explained_by:
+            return False
+        if cause.finding.severity == "info" and finding.severity != "info":
+            return False  # a mere information is no answer to a warning
+        if cause.is_live():
             return True
-        # A mere information is no answer to a warning.
-        return cause.rule in finding.explained_by and (cause.severity != "info" or finding.severity == "info")
+        # A symptom that outlives its cause for a moment is no trouble of its own.
+        is_just_over = cause.quiet_since_s is not None and window.elapsed_s - cause.quiet_since_s <= _LINGERS_S
+        return is_just_over and track.suppressed_by == rule
 
     def _mute(self, window: Window) -> None:
         mutes = [mute for mute in self._mutes.mutes if mute not in self._spent and mute.until_s > window.last.time_s]

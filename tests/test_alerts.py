@@ -175,6 +175,32 @@ def test_a_cause_suppresses_its_symptom_on_the_same_gpu_only() -> None:
     assert run.headline.more == 0
 
 
+def test_a_symptom_that_outlives_its_cause_for_a_moment_stays_explained() -> None:
+    """What was explained stays so for three minutes after its cause; what comes later is trouble of its own."""
+    run = Run(Keeping(id="sw-thermal"), Keeping(id="straggler", suppressed_by=("sw-thermal",)))
+    symptom = builders.finding(rule="straggler", severity="warning")
+    run.step([HOT, symptom], seconds=10)
+    alerts = run.step([symptom], seconds=30)
+    assert [(a.finding.rule, a.suppressed_by) for a in alerts if a.is_firing()] == [("straggler", "sw-thermal")]
+    assert run.headline.state == "healthy"
+    alerts = run.step([symptom], seconds=200)
+    assert [(a.finding.rule, a.suppressed_by) for a in alerts if a.is_firing()] == [("straggler", None)]
+    fresh = Run(Keeping(id="sw-thermal"), Keeping(id="straggler", suppressed_by=("sw-thermal",)))
+    fresh.step([HOT], seconds=10)
+    fresh.step(seconds=5)
+    alerts = fresh.step([symptom], seconds=10)
+    assert [(a.finding.rule, a.suppressed_by) for a in alerts if a.is_firing()] == [("straggler", None)]
+
+
+def test_mere_information_explains_no_warning() -> None:
+    """A cause that is information only explains information, never a warning."""
+    run = Run(Keeping(id="memory-hot"), Keeping(id="throughput-drop", suppressed_by=("memory-hot",)))
+    cause = builders.finding(rule="memory-hot", severity="info")
+    symptom = builders.finding(rule="throughput-drop", severity="warning")
+    alerts = run.step([cause, symptom], seconds=5)
+    assert {a.finding.rule: a.suppressed_by for a in alerts} == {"memory-hot": None, "throughput-drop": None}
+
+
 @pytest.mark.parametrize(("severity", "explained"), [("warning", "ram-pressure"), ("info", None)])
 def test_a_finding_may_name_what_explains_it(severity: Severity, explained: str | None) -> None:
     """What explains one finding of a rule need not explain the others; a piece of information explains no warning."""
