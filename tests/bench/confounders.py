@@ -27,9 +27,8 @@ def confounder(make: Make) -> Make:
 
 def _run(draw: Draw, machine: Machine | None = None, **changes: object) -> Plan:
     machine = machine or draw.machine()
-    plan = Plan(machine=machine, jobs=(draw.job(machine, **changes),))
-    plan.lasts_s = draw.rng.uniform(900.0, 2100.0)
-    return plan
+    jobs = (draw.job(machine, **changes),)
+    return Plan(machine=machine, jobs=jobs, lasts_s=draw.rng.uniform(900.0, 2100.0))
 
 
 @confounder
@@ -133,8 +132,7 @@ def power_cap_always_on(draw: Draw) -> Plan:
 def hot_but_not_throttling(draw: Draw) -> Plan:
     """A few degrees below the limit, and no limiter."""
     plan = _run(draw)
-    chip, rng = plan.machine.chip, draw.rng
-    below = rng.uniform(2.5, 5.0)
+    chip, below = plan.machine.chip, draw.rng.uniform(2.5, 5.0)
 
     def prepare(world: World) -> None:
         for card in world.cards:
@@ -275,8 +273,7 @@ def missing_fields(draw: Draw) -> Plan:
 def laptop_on_battery(draw: Draw) -> Plan:
     """A laptop without its charger: little power, low clocks, hot."""
     rng = draw.rng
-    plan = _run(draw, LAPTOP, memory_bytes=5 * GIB, step_s=0.4)
-    watts = rng.uniform(35.0, 80.0)
+    plan, watts = _run(draw, LAPTOP, memory_bytes=5 * GIB, step_s=0.4), rng.uniform(35.0, 80.0)
 
     def prepare(world: World) -> None:
         world.cards[0].governor.battery_w = watts
@@ -344,10 +341,8 @@ def mildly_starved(draw: Draw) -> Plan:
 @confounder
 def neighbour_in_peace(draw: Draw) -> Plan:
     """Another user's small process on the GPU, and a busy build elsewhere on the machine."""
-    plan = _run(draw, memory_bytes=int(0.5 * draw.machine().chip.memory_total_bytes))
-    machine = plan.machine
-    total = machine.chip.memory_total_bytes
-    plan.jobs = (msgspec.structs.replace(plan.jobs[0], memory_bytes=int(0.5 * total)),)
+    machine = draw.machine()
+    plan = _run(draw, machine, memory_bytes=int(0.5 * machine.chip.memory_total_bytes))
 
     def prepare(world: World) -> None:
         world.other_threads = 0.2 * machine.cores
