@@ -222,6 +222,8 @@ def _screen(options: argparse.Namespace) -> int:
     """The live screen, or the demo where it is asked for or where there is no driver."""
     effective = _effective(options)
     if "demo" in options:
+        if "gpus" in options or "visible" in options:
+            raise UsageError("--gpus and --visible choose among this machine's GPUs; the demo brings its own")
         return _demo(options.demo, effective, options)
     try:
         return _show(lambda: _live(effective, _gpus(options)), effective, options)

@@ -76,6 +76,7 @@ def refusal(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
         (["--interval", "fast"], "--interval: invalid float value: 'fast'"),
         (["--interval"], "--interval: expected one argument"),
         (["--demo", "throtled"], "no demo scenario 'throtled'; did you mean throttled?"),
+        (["--demo", "healthy", "--gpus", "0"], "the demo brings its own"),
         (["explain", "sw-termal"], "no rule is called 'sw-termal'; did you mean sw-thermal?"),
         (["explain", "qqqq"], "no rule is called 'qqqq'; `gpumon explain` lists them"),
         (["--config", "/nonexistent/a.toml", "config"], "/nonexistent/a.toml: cannot be read: No such file"),
