@@ -10,7 +10,8 @@ import msgspec
 
 from gpumon import __version__
 from gpumon.model import Abstention, Alert, Finding, Gpu, Value
-from gpumon.monitor import Monitor, Source
+from gpumon.monitor import Monitor
+from gpumon.sources import Source
 from gpumon.trace import Unread, public_uuid
 from gpumon.window import Window
 

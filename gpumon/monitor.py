@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Literal, Protocol
 
 import msgspec
 
@@ -18,33 +17,15 @@ from gpumon.model import Abstention, Alert, Finding, Snapshot, Value
 from gpumon.progress import ProgressFold
 from gpumon.rules import RULES
 from gpumon.rules.rule import Rule
-
-Kind = Literal["live", "demo", "replay"]
+from gpumon.sources import Source, SourceKind
 
 
 class SourceInfo(Value, frozen=True, kw_only=True):
     """Where the snapshots come from."""
 
-    kind: Kind
+    kind: SourceKind
     name: str
     """Host name or scenario."""
-
-
-class Source(Protocol):
-    """Snapshots that arrive at their own pace, until closed."""
-
-    @property
-    def kind(self) -> Kind:
-        """Live, demo or replay."""
-
-    @property
-    def name(self) -> str:
-        """Host name or scenario."""
-
-    def __iter__(self) -> Iterator[Snapshot]: ...
-
-    def close(self) -> None:
-        """Stop; a waiting iterator ends at once."""
 
 
 class Frame(Value, frozen=True, kw_only=True):

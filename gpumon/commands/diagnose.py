@@ -18,7 +18,7 @@ from gpumon.config import Config
 from gpumon.diagnosis import Diagnosis, diagnose, to_json
 from gpumon.errors import UsageError
 from gpumon.model import Alert, Evidence, Snapshot
-from gpumon.monitor import Source
+from gpumon.sources import Source
 from gpumon.trace import Trace
 
 MARKS = {"info": "·", "warning": "▲", "critical": "■"}

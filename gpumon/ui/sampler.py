@@ -12,8 +12,9 @@ from typing import Protocol
 
 from gpumon.alerts import MuteList
 from gpumon.config import Config
-from gpumon.monitor import Frame, Source, frames
+from gpumon.monitor import Frame, frames
 from gpumon.rules import RULES
+from gpumon.sources import Source
 
 PAST_S = 2.0
 """A demo's frame older than this belongs to the ten minutes that it begins with: folded, not shown."""
