@@ -73,7 +73,7 @@ class Gpu(Value, frozen=True, kw_only=True):
     memory_clock_max_mhz: float | None = None
     performance_state: str | None = None
     clocks_event_reasons: tuple[str, ...] | None = None
-    """Names as in CONTRACT: gpu_idle sw_power_cap hw_slowdown sw_thermal hw_thermal hw_power_brake …"""
+    """Names: gpu_idle sw_power_cap hw_slowdown sw_thermal hw_thermal hw_power_brake …"""
     throttled_pct: dict[str, float] | None = None
     """Reason -> share of the interval, from the driver's ns counters: sw_power_cap, sw_thermal, hw_thermal,
     hw_power_brake, sync_boost. A reason without a counter is absent."""
