@@ -123,8 +123,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def render(config: Config) -> str:
     """The configuration as a commented config.toml that reads back to the same values."""
     lines = [
-        "# gpumon's configuration: these are the defaults. Copy it to ~/.config/gpumon/config.toml",
-        "# (or name a file with --config or GPUMON_CONFIG) and keep the lines you change.",
+        "# gpumon's configuration, every key explained. Keep the lines you change in ~/.config/gpumon/config.toml",
+        "# (or in a file named with --config or GPUMON_CONFIG); a key that is absent has its default.",
         "",
     ]
     for name, note in _notes(Config).items():
