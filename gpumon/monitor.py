@@ -112,7 +112,8 @@ class Monitor:
         """What rules whose window is longer than the whole run would say of it: never more than ``possible``."""
         found: list[Finding] = []
         for judged in self._judged:
-            if getattr(judged.limits, "window_s", 0.0) > window.elapsed_s:
+            wanted = msgspec.structs.asdict(judged.limits)
+            if wanted.get("window_s", 0.0) > window.elapsed_s:
                 limits = msgspec.structs.replace(judged.limits, window_s=window.elapsed_s)
                 concluded = (one for one in judged.rule.check(window, limits) if isinstance(one, Finding))
                 found += (

@@ -110,6 +110,15 @@ def test_a_short_run_is_at_most_possible(run: Run, tmp_path: Path) -> None:
     assert found(run, recorded(tmp_path, snapshots[:15], "short.jsonl"))["findings"] == []
 
 
+@pytest.mark.parametrize("scenario", ["healthy", "many", "no-gpm", "idle"])
+@pytest.mark.parametrize("seconds", [25, 60])
+def test_a_short_healthy_run_stays_healthy(run: Run, tmp_path: Path, scenario: str, seconds: int) -> None:
+    """Rules with a longer window than the run, judged on what there is, find nothing where nothing is wrong."""
+    path = recorded(tmp_path, simulate(scenario, seconds, at_s=300))
+    assert run("diagnose", path)[0] == 0
+    assert [one for one in found(run, path)["findings"] if one["severity"] != "info"] == []
+
+
 def test_several_files_are_one_machine(run: Run, tmp_path: Path) -> None:
     """Parts of a run are merged by time, whatever their order on the command line."""
     snapshots = list(simulate("throttled", 600))
