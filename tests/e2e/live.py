@@ -183,11 +183,16 @@ class Trainer:
     def __init__(
         self, workers: int = 0, *, arguments: Sequence[str] = (), argv0: str | None = None, comm: bytes | None = None
     ) -> None:
-        command = [argv0 or sys.executable, str(TRAINER), f"workers={workers}"]
+        # A relative name: what fits on the screen must not depend on where this repository lies.
+        command = [argv0 or "python", TRAINER.name, f"workers={workers}"]
         if comm is not None:
             command.append(f"comm={comm.hex()}")
         self.process = subprocess.Popen(
-            [*command, *arguments], executable=sys.executable, stdout=subprocess.PIPE, stdin=subprocess.PIPE
+            [*command, *arguments],
+            executable=sys.executable,
+            cwd=TRAINER.parent,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"ready\n"
