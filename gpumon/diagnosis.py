@@ -35,6 +35,14 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     """The one to act on first comes first; what another one explains is left out."""
     abstained: tuple[Abstention, ...]
     unread: tuple[Unread, ...] = ()
+    has_times: bool = True
+    """False where the input does not say when anything was: moments count from its beginning."""
+    time_zone: str | None = None
+    """``unknown`` where the input's times name none and are kept as they stand."""
+    assumed_interval_s: float | None = None
+    """The time between two readings, where the input does not give it."""
+    judged_every_s: float | None = None
+    """How much time one judged sample stands for, where the input has more of them."""
 
     def is_healthy(self) -> bool:
         """No finding of warning or worse, from beginning to end."""
@@ -113,8 +121,8 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "gpumon": __version__,
-        "source": {"kind": diagnosis.kind, "name": diagnosis.name},
-        "start": _moment(diagnosis.start_s),
+        "source": _source(diagnosis),
+        "start": _moment(diagnosis.start_s, diagnosis),
         "duration_s": round(diagnosis.duration_s, 3),
         "samples": diagnosis.samples,
         "gpus": [
@@ -122,13 +130,23 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
             for gpu in diagnosis.gpus
             if gpu.mig_parent_uuid is None
         ],
-        "findings": [_finding(alert) for alert in diagnosis.alerts],
+        "findings": [_finding(alert, diagnosis) for alert in diagnosis.alerts],
         "abstained": [{"rule": one.rule, "because": one.because} for one in diagnosis.abstained],
         "unread": [{"line": one.line, "because": one.because} for one in diagnosis.unread],
     }
 
 
-def _finding(alert: Alert) -> dict[str, Any]:
+def _source(diagnosis: Diagnosis) -> dict[str, Any]:
+    told = {
+        "time_zone": diagnosis.time_zone,
+        "assumed_interval_s": diagnosis.assumed_interval_s,
+        "judged_every_s": diagnosis.judged_every_s,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    return {"kind": diagnosis.kind, "name": diagnosis.name, **known}
+
+
+def _finding(alert: Alert, diagnosis: Diagnosis) -> dict[str, Any]:
     finding: Finding = alert.finding
     subject = finding.subject
     return {
@@ -142,8 +160,8 @@ def _finding(alert: Alert) -> dict[str, Any]:
             "pid": subject.pid,
             "job": subject.job,
         },
-        "since": _moment(alert.since_s),
-        "until": _moment(alert.cleared_s),
+        "since": _moment(alert.since_s, diagnosis),
+        "until": _moment(alert.cleared_s, diagnosis),
         "summary": finding.summary,
         "cause": finding.cause,
         "evidence": [
@@ -155,8 +173,8 @@ def _finding(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _moment(time_s: float | None) -> str | None:
-    """ISO 8601 in UTC, whole seconds."""
-    if time_s is None:
+def _moment(time_s: float | None, diagnosis: Diagnosis) -> str | None:
+    """ISO 8601 in UTC, whole seconds; None where the input has no times."""
+    if time_s is None or not diagnosis.has_times:
         return None
     return datetime.fromtimestamp(round(time_s), tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

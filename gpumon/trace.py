@@ -5,16 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from gpumon.errors import UsageError
 from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot, Value
+from gpumon.opened import Opened
 from gpumon.text import clean
 
 VERSION = 1
@@ -37,6 +36,11 @@ def public_uuid(uuid: str | None) -> str | None:
     return None if uuid is None or uuid.startswith(NO_UUID) else uuid
 
 
+def is_trace(beginning: bytes) -> bool:
+    """Whether a file that begins so is a trace."""
+    return b'"gpumon_trace"' in beginning.split(b"\n", 1)[0]
+
+
 def write(path: Path, snapshots: Iterable[Snapshot], **facts: object) -> None:
     """Write a trace; a name that ends in ``.gz`` is compressed. ``facts`` go into the first line."""
     encoder = msgspec.json.Encoder()
@@ -52,34 +56,32 @@ class Trace:
 
     kind: Literal["replay"] = "replay"
 
-    def __init__(self, path: Path) -> None:
-        """Open the file and read its first line; ``-`` is stdin.
+    def __init__(self, path: Path, opened: Opened | None = None) -> None:
+        """Read the first line; ``-`` is stdin, ``opened`` what has been opened by that name.
 
         Raises:
             UsageError: unreadable, or not a trace.
         """
-        self.name = "stdin" if str(path) == "-" else path.name
+        self._opened = opened or Opened(path)
+        self.name = self._opened.name
         self.unread: list[Unread] = []
         """Grows while iterating."""
-        self._stack = ExitStack()
         self._line = 0
         self._decoder = msgspec.json.Decoder(Snapshot)
         try:
-            self._file = self._open(path)
             self.header = self._read_header()
-        except (OSError, EOFError, gzip.BadGzipFile) as error:
-            self._stack.close()
-            because = getattr(error, "strerror", None) or str(error)
-            raise UsageError(f"{path}: cannot be read: {because}") from None
+        except OSError as error:
+            self.close()
+            raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
         except UsageError:
-            self._stack.close()
+            self.close()
             raise
 
     def __iter__(self) -> Iterator[Snapshot]:
         """Yield what can be read; a broken record is left out and named in ``unread``, never the rest with it."""
         before: Snapshot | None = None
         usual_s = 1.0
-        with self._stack:
+        try:
             for raw in self._lines():
                 snapshot = self._snapshot(raw, before, usual_s)
                 if snapshot is None:
@@ -87,24 +89,23 @@ class Trace:
                 usual_s = snapshot.interval_s or usual_s
                 before = snapshot
                 yield snapshot
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let the file go."""
-        self._stack.close()
-
-    def _open(self, path: Path) -> IO[bytes]:
-        file: IO[bytes] = sys.stdin.buffer if str(path) == "-" else self._stack.enter_context(path.open("rb"))
-        if cast("Any", file).peek(2)[:2] == b"\x1f\x8b":
-            return cast("IO[bytes]", self._stack.enter_context(gzip.open(file, "rb")))
-        return file
+        self._opened.close()
 
     def _read_header(self) -> Mapping[str, Any]:
-        first = self._file.readline(LINE_MAX_BYTES)
+        first = self._opened.file.readline(LINE_MAX_BYTES)
         self._line = 1
         try:
             header = msgspec.json.decode(first)
         except (msgspec.DecodeError, UnicodeDecodeError):
             header = None
+        why = self._opened.why_cut()
+        if why is not None and header is None:
+            raise UsageError(f"{self.name}: cannot be read: {why}")
         if not isinstance(header, dict) or "gpumon_trace" not in header:
             raise UsageError(
                 f"{self.name}: not recognised; expected a gpumon trace, whose first line is"
@@ -116,17 +117,16 @@ class Trace:
         return header
 
     def _lines(self) -> Iterator[bytes]:
-        while True:
-            try:
-                raw = self._file.readline(LINE_MAX_BYTES)
-            except (OSError, EOFError) as error:  # a compressed file that was cut off
-                self._leave_out(f"the file ends early: {error}")
-                return
-            if not raw:
-                return
-            self._line += 1
-            if raw.strip():
-                yield raw
+        try:
+            for raw in iter(lambda: self._opened.file.readline(LINE_MAX_BYTES), b""):
+                self._line += 1
+                if raw.strip():
+                    yield raw
+        except OSError as error:
+            self._leave_out(f"the rest cannot be read: {error.strerror or error}")
+        why = self._opened.why_cut()
+        if why is not None:
+            self._leave_out(why)
 
     def _snapshot(self, raw: bytes, before: Snapshot | None, usual_s: float) -> Snapshot | None:
         if raw.isascii() and b"\\" not in raw:

@@ -17,9 +17,11 @@ from gpumon import __version__, units
 from gpumon.config import Config
 from gpumon.diagnosis import Diagnosis, diagnose, to_json
 from gpumon.errors import UsageError
+from gpumon.logs.log import Log
 from gpumon.model import Alert, Evidence, Snapshot
+from gpumon.opened import Opened
 from gpumon.sources import Source
-from gpumon.trace import Trace
+from gpumon.trace import Trace, is_trace
 
 MARKS = {"info": "·", "warning": "▲", "critical": "■"}
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s{0,2}(s|m|min|h|)")
@@ -49,22 +51,45 @@ def live(source: Source, seconds: float, config: Config, *, as_json: bool) -> in
 
 
 def files(paths: Sequence[Path], config: Config, *, as_json: bool) -> int:
-    """Judge recordings of one machine, merged by time; returns the exit code.
+    """Judge recordings and logs of one machine, merged by time; returns the exit code.
 
     Raises:
         UsageError: a file that cannot be read or is not recognised.
     """
     with ExitStack() as stack:
-        traces = [Trace(path) for path in paths]
-        for trace in traces:
-            stack.callback(trace.close)
-        source = traces[0] if len(traces) == 1 else _Merged(traces)
+        traces: list[Trace] = []
+        foreign: list[Opened] = []
+        for path in paths:
+            opened = Opened(path)
+            stack.callback(opened.close)
+            if is_trace(opened.beginning):
+                traces.append(Trace(path, opened))
+            else:
+                foreign.append(opened)
+        log = Log(foreign) if foreign else None
+        parts: list[Trace | Log] = [*traces, log] if log is not None else [*traces]
+        source = parts[0] if len(parts) == 1 else _Merged(parts)
         found = diagnose(source, kind="trace", limits=config.rules, muted_rules=frozenset(config.mute))
-        unread = tuple(part for trace in traces for part in trace.unread)
+        unread = tuple(part for trace in parts for part in trace.unread)
     if not found.samples:
         because = f": line {unread[0].line}: {unread[0].because}" if unread else ""
         raise UsageError(f"{source.name}: no snapshot could be read{because}")
-    return _print(msgspec.structs.replace(found, unread=unread), as_json=as_json)
+    found = msgspec.structs.replace(found, unread=unread)
+    return _print(found if log is None else _told_by(found, log, with_traces=bool(traces)), as_json=as_json)
+
+
+def _told_by(found: Diagnosis, log: Log, *, with_traces: bool) -> Diagnosis:
+    """The diagnosis with what is to be said of the log it comes from."""
+    kinds = [*log.kinds, *(["trace"] if with_traces else [])]
+    assembly = log.assembly
+    return msgspec.structs.replace(
+        found,
+        kind=kinds[0] if len(kinds) == 1 else "mixed",
+        has_times=assembly.has_times or with_traces,
+        time_zone=None if assembly.has_zone or not assembly.has_times or with_traces else "unknown",
+        assumed_interval_s=assembly.assumed_s,
+        judged_every_s=assembly.judged_every_s,
+    )
 
 
 class _Limited:
@@ -88,11 +113,11 @@ class _Limited:
 
 
 class _Merged:
-    """Several traces of one machine, in the order of time."""
+    """Traces and logs of one machine, in the order of time."""
 
     kind: Literal["live", "demo", "replay"] = "replay"
 
-    def __init__(self, traces: Sequence[Trace]) -> None:
+    def __init__(self, traces: Sequence[Trace | Log]) -> None:
         self.name = ", ".join(trace.name for trace in traces)
         self._traces = traces
 
@@ -128,7 +153,7 @@ def to_lines(found: Diagnosis) -> list[str]:
         f"{units.duration(found.duration_s)}, {found.samples} samples",
         f"{sum(gpu.mig_parent_uuid is None for gpu in found.gpus)} GPUs",
     ]
-    lines = [" · ".join(facts)]
+    lines = [" · ".join(facts), *_caveats(found)]
     if found.is_healthy():
         lines.append("● HEALTHY  nothing of warning or worse")
     for alert in found.alerts:
@@ -140,6 +165,18 @@ def to_lines(found: Diagnosis) -> list[str]:
     if len(found.unread) > 20:
         lines.append(f"not read    … {len(found.unread) - 20} more")
     return lines
+
+
+def _caveats(found: Diagnosis) -> Iterator[str]:
+    """What the input does not say and had to be taken for granted."""
+    if not found.has_times:
+        yield "the input has no times: the clock starts at its beginning"
+    if found.time_zone is not None:
+        yield "times are as written, their zone is not known"
+    if found.assumed_interval_s is not None:
+        yield f"assumed {found.assumed_interval_s:g} s between readings, which the input does not say"
+    if found.judged_every_s is not None:
+        yield f"readings that follow each other faster were judged together, every {found.judged_every_s:g} s"
 
 
 def _alert_lines(alert: Alert) -> list[str]:

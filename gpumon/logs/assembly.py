@@ -1,0 +1,303 @@
+"""Puts what several stretches of a log say about one moment together, into the Snapshots that everything else reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpumon.logs.reading import Facts, Place, Reading, Use
+from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot
+
+CARRIED = (
+    "name pci_bus_id memory_total_bytes memory_reserved_bytes memory_is_shared power_limit_w power_default_limit_w"
+    " temperature_slowdown_c temperature_max_c temperature_shutdown_c memory_temperature_max_c sm_clock_max_mhz"
+    " memory_clock_max_mhz pcie_gen_max pcie_width_max ecc_enabled mig_enabled mig_parent_uuid mig_profile compute_mode"
+    " persistence compute_capability sm_count numa_node nvlinks_total"
+).split()
+"""What holds until the log says otherwise; measurements hold for their moment only."""
+_ALONE_S = 2.0
+"""Readings of different kinds within so much time are of one moment."""
+USUAL_S = 1.0
+"""Assumed between two readings of a format that gives neither times nor an interval."""
+_PACE = ((3_600, 1.0), (14_000, 5.0), (math.inf, 30.0))
+"""So many snapshots into a log, and the least time between two of them: an hour is judged second by second."""
+_NEARLY = 0.75
+_MEANS = (
+    "memory_utilization_pct encoder_pct decoder_pct power_w sm_clock_mhz memory_clock_mhz sm_active_pct"
+    " sm_occupancy_pct tensor_active_pct dram_active_pct fp32_active_pct fp64_active_pct graphics_active_pct"
+    " pcie_rx_bytes_per_s pcie_tx_bytes_per_s nvlink_rx_bytes_per_s nvlink_tx_bytes_per_s"
+).split()
+"""What a run of moments is best told by; of everything else the last value stands."""
+
+
+class _Known:
+    """A GPU that the log has named, under all its names."""
+
+    def __init__(self, place: Place, number: int) -> None:
+        self.place = place
+        self.number = number
+        self.carried: dict[str, Any] = {}
+        self._uuid: str | None = None
+
+    def add(self, place: Place) -> None:
+        """Learn further names."""
+        mine = self.place
+        self.place = Place(
+            place.index if mine.index is None else mine.index, mine.bus or place.bus, mine.uuid or place.uuid
+        )
+
+    @property
+    def uuid(self) -> str:
+        """The identity under which it is kept: what was known of it when it first appeared."""
+        if self._uuid is None:
+            place = self.place
+            self._uuid = place.uuid or (f"bus:{place.bus}" if place.bus else f"index:{place.index}")
+        return self._uuid
+
+
+class _Tick:
+    """What is known so far of one moment, or of a run of moments that are judged as one."""
+
+    def __init__(self, time_s: float | None) -> None:
+        self.time_s = self.began_s = time_s
+        self.interval_s: float | None = None
+        self.streams: set[str] = set()
+        self.gpus: dict[_Known, dict[str, Any]] = {}
+        self.past: dict[_Known, list[dict[str, Any]]] = {}
+        """Earlier facts of the run, where moments follow each other too closely."""
+        self.uses: list[Use] = []
+        self.is_complete_process_list = False
+        self.host: dict[str, Any] = {}
+        self.events: list[tuple[_Known | None, Facts]] = []
+        self.ranks: list[tuple[_Known | None, Facts]] = []
+
+
+class Assembly:
+    """Readings in, in the order of the log; snapshots out, each once its moment is over."""
+
+    def __init__(self) -> None:
+        self.has_times = False
+        """Whether any reading said when it was taken."""
+        self.has_zone = False
+        self.assumed_s: float | None = None
+        """The interval that had to be assumed, if one had to be."""
+        self._names: dict[int | str, _Known] = {}
+        self._known: dict[_Known, None] = {}
+        self.judged_every_s: float | None = None
+        """How much time one snapshot stands for, where the log has more readings than are judged one by one."""
+        self._count = 0
+        self._tick: _Tick | None = None
+        self._run: _Tick | None = None
+        self._waiting: list[tuple[_Known | None, Facts]] = []
+        self._has_gpus = False
+        self._host: dict[str, Any] = {}
+        self._uses: Sequence[Use] = ()
+        self._before_s: float | None = None
+
+    def take(self, stream: str, reading: Reading) -> Iterator[Snapshot]:
+        """Add what one stream says; yields the moment before where this begins a new one."""
+        if reading.time_s is not None:
+            self.has_times = True
+            self.has_zone = self.has_zone or reading.has_zone
+        events = [(None if place is None else self._find(place), facts) for place, facts in reading.events]
+        if self._is_aside(reading):
+            self._waiting += [(known, self._timed(facts, reading)) for known, facts in events]
+            return
+        tick = self._tick
+        if tick is None or self._begins_another(tick, stream, reading):
+            if tick is not None:
+                yield from self._paced(tick)
+            tick = self._tick = self._new(tick, reading)
+        self._add(tick, stream, reading)
+        tick.events += [(known, self._timed(facts, reading)) for known, facts in events]
+
+    def end(self) -> Iterator[Snapshot]:
+        """The log is over."""
+        if self._tick is None and self._waiting:
+            self._tick = _Tick(None)
+        if self._tick is not None:
+            yield from self._paced(self._tick)
+        if self._run is not None:
+            yield self._snapshot(self._run)
+        self._tick = self._run = None
+
+    @property
+    def every_s(self) -> float:
+        """How close to each other snapshots may be, so many of them into a log."""
+        return next(every_s for count, every_s in _PACE if self._count < count)
+
+    def _paced(self, tick: _Tick) -> Iterator[Snapshot]:
+        """The run of moments before, unless this one is too close after its beginning and joins it."""
+        run = self._run
+        if run is None:
+            self._run = tick
+            return
+        passed_s = (tick.time_s or 0.0) - (run.began_s or 0.0)
+        if 0.0 <= passed_s < _NEARLY * self.every_s:
+            self.judged_every_s = self.every_s
+            _join(run, tick)
+            return
+        yield self._snapshot(run)
+        self._run = tick
+
+    def _is_aside(self, reading: Reading) -> bool:
+        """Only events, in a log of measurements: they belong to the measurement that follows."""
+        return self._has_gpus and not (reading.gpus or reading.uses or reading.host or reading.ranks)
+
+    def _begins_another(self, tick: _Tick, stream: str, reading: Reading) -> bool:
+        has_values = bool(reading.gpus or reading.ranks)
+        if reading.time_s is None or tick.time_s is None:
+            return has_values and stream in tick.streams
+        if stream in tick.streams and has_values:
+            return True
+        return abs(reading.time_s - tick.time_s) >= (_ALONE_S if self._has_gpus else USUAL_S)
+
+    def _new(self, before: _Tick | None, reading: Reading) -> _Tick:
+        if before is None or reading.time_s is not None:
+            return _Tick(reading.time_s)
+        step_s = reading.interval_s or USUAL_S
+        self.assumed_s = step_s
+        tick = _Tick((before.time_s or 0.0) + step_s)
+        tick.interval_s = step_s
+        return tick
+
+    def _add(self, tick: _Tick, stream: str, reading: Reading) -> None:
+        if tick.time_s is None:
+            tick.time_s = reading.time_s
+        if reading.gpus or reading.ranks:
+            tick.streams.add(stream)
+        for place, facts in reading.gpus:
+            self._has_gpus = True
+            known = self._find(place)
+            mine = tick.gpus.get(known)
+            if mine is None:
+                tick.gpus[known] = dict(facts)
+            else:
+                mine.update(facts)
+        tick.uses += reading.uses
+        tick.is_complete_process_list = tick.is_complete_process_list or reading.is_complete_process_list
+        tick.host.update(reading.host)
+        tick.ranks += [(None if place is None else self._find(place), facts) for place, facts in reading.ranks]
+
+    def _timed(self, facts: Facts, reading: Reading) -> Facts:
+        return facts if reading.time_s is None or "time_s" in facts else {**facts, "time_s": reading.time_s}
+
+    # --- identity --------------------------------------------------------------------------------
+
+    def _find(self, place: Place) -> _Known:
+        """The GPU of that name; its UUID tells most, then its bus id, then its index."""
+        names = self._names
+        named = (place.uuid, place.bus, place.index)
+        for name in named:
+            known = None if name is None else names.get(name)
+            if known is not None and self._is_same(known, place):
+                break
+        else:
+            known = _Known(place, len(self._known))
+            self._known[known] = None
+        if known.place != place:
+            known.add(place)
+        for name in named:
+            if name is not None and name not in names:
+                names[name] = known
+        return known
+
+    @staticmethod
+    def _is_same(known: _Known, place: Place) -> bool:
+        """An index alone may have been another machine's or another driver's: what tells more must not contradict."""
+        mine = known.place
+        if place.uuid and mine.uuid:
+            return place.uuid == mine.uuid
+        return not (place.bus and mine.bus) or place.bus == mine.bus
+
+    def _index(self, known: _Known) -> int:
+        return known.number if known.place.index is None else known.place.index
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def _snapshot(self, tick: _Tick) -> Snapshot:
+        time_s = tick.time_s if tick.time_s is not None else (self._before_s or 0.0)
+        interval_s = tick.interval_s
+        if interval_s is None and self._before_s is not None:
+            passed_s = time_s - self._before_s
+            interval_s = passed_s if passed_s > 0 else USUAL_S
+        self._before_s = time_s
+        self._count += 1
+        self._host.update(tick.host)
+        if tick.is_complete_process_list or tick.uses:
+            self._uses = tick.uses
+        events, self._waiting = [*self._waiting, *tick.events], []
+        return Snapshot(
+            time_s=time_s,
+            interval_s=interval_s,
+            gpus=tuple(
+                self._gpu(known, _over(tick.past.get(known), facts))
+                for known, facts in sorted(tick.gpus.items(), key=self._order)
+            ),
+            processes=tuple(self._processes()),
+            host=Host(**self._host),
+            ranks=tuple(Rank(**_with(facts, "gpu_uuid", known)) for known, facts in tick.ranks),
+            events=tuple(Event(**_with(facts, "gpu_uuid", known)) for known, facts in events),
+        )
+
+    def _order(self, pair: tuple[_Known, Mapping[str, Any]]) -> tuple[int, int]:
+        return self._index(pair[0]), pair[0].number
+
+    def _gpu(self, known: _Known, facts: dict[str, Any]) -> Gpu:
+        carried = known.carried
+        for name in CARRIED:
+            if name in facts:
+                carried[name] = facts[name]
+        bus = known.place.bus
+        return Gpu(**{"pci_bus_id": bus, **carried, **facts, "uuid": known.uuid, "index": self._index(known)})
+
+    def _processes(self) -> Iterator[Process]:
+        by_pid: dict[int, dict[str, Any]] = {}
+        for use in self._uses:
+            mine = by_pid.setdefault(use.pid, {"pid": use.pid, "gpu_memory_bytes": {}})
+            mine.update(use.facts)
+            uuid = self._find(use.gpu).uuid
+            held = mine["gpu_memory_bytes"].get(uuid)
+            mine["gpu_memory_bytes"][uuid] = use.memory_bytes if held is None else held
+            if use.sm_pct is not None:
+                mine.setdefault("gpu_sm_pct", {})[uuid] = use.sm_pct
+        for facts in by_pid.values():
+            yield Process(**facts)
+
+
+def _with(facts: Facts, name: str, known: _Known | None) -> dict[str, Any]:
+    return dict(facts) if known is None else {**facts, name: known.uuid}
+
+
+def _join(run: _Tick, tick: _Tick) -> None:
+    """Let a moment become the newest of a run."""
+    for known, facts in tick.gpus.items():
+        if known in run.gpus:
+            run.past.setdefault(known, []).append(run.gpus[known])
+        run.gpus[known] = facts
+    if tick.uses or tick.is_complete_process_list:
+        run.uses, run.is_complete_process_list = tick.uses, tick.is_complete_process_list
+    run.host.update(tick.host)
+    run.events += tick.events
+    run.ranks = tick.ranks or run.ranks
+    run.time_s = tick.time_s
+
+
+def _over(past: list[dict[str, Any]] | None, newest: dict[str, Any]) -> dict[str, Any]:
+    """One value of each kind for a run of moments."""
+    if not past:
+        return newest
+    run = [*past, newest]
+    merged: dict[str, Any] = {}
+    for facts in run:
+        merged.update(facts)
+    for name in _MEANS:
+        if name in merged:
+            values = [facts[name] for facts in run if name in facts]
+            merged[name] = sum(values) / len(values)
+    if "utilization_pct" in merged:
+        values = [facts["utilization_pct"] for facts in run if "utilization_pct" in facts]
+        merged["utilization_pct"] = sum(values) / len(values)
+        merged["utilization_samples_pct"] = tuple(values)
+    return merged
