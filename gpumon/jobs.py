@@ -24,6 +24,7 @@ _GAP_S = 3.0
 _MISSED_S = 30.0
 _STALL_S = 120.0
 _CHECKPOINT_BYTES_PER_S = 100e6
+_HELD_SHARE = 0.03
 
 
 class _Life:
@@ -61,6 +62,7 @@ class JobFold:
         self._tree: tuple[tuple[int, int | None, bool], ...] = ()
         self._parents: dict[int, tuple[int, ...]] = {}
         self._helpers: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
+        self._is_first = True
 
     def append(self, snapshot: Snapshot, still: Collection[str] = ()) -> tuple[Job, ...]:
         """The jobs of this instant, by their first GPU; those in ``still`` stall."""
@@ -75,6 +77,12 @@ class JobFold:
             trainers.sort(key=lambda one: _place(one, order))
             job, lives[key] = self._job(key, trainers, parents, scene)
             jobs.append(job)
+        if not jobs and snapshot.host.processes_hidden is not None:
+            for gpu in filter(_is_in_use, snapshot.gpus):
+                job, life = self._unseen(gpu, scene)
+                lives[job.id] = life
+                jobs.append(job)
+        self._is_first = False
         # A process list may fail once; a job that was only missed goes on where it was.
         recent = snapshot.time_s - _MISSED_S
         self._lives = {key: life for key, life in self._lives.items() if life.last_s >= recent} | lives
@@ -118,17 +126,37 @@ class JobFold:
             started_s=started,
             is_first_epoch=age_s < _FIRST_EPOCH_S,
         )
-        phase = _phase(life, job, scene, age_s)
-        if phase != life.phase:
-            life.phase, life.phase_since_s = phase, snapshot.time_s
-        if phase == "train" and life.trained_since_s is None:
-            life.trained_since_s = snapshot.time_s
-        return (
-            msgspec.structs.replace(
-                job, phase=phase, phase_since_s=life.phase_since_s, trained_since_s=life.trained_since_s
-            ),
-            life,
-        )
+        return _in_phase(job, life, scene, age_s), life
+
+    def _unseen(self, gpu: Gpu, scene: _Scene) -> tuple[Job, _Life]:
+        """The work on a GPU of which no process is seen, as in most logs: what it is and when it began is unknown."""
+        key, time_s = f"gpu:{gpu.uuid}", scene.snapshot.time_s
+        life = self._lives.get(key)
+        if life is None:
+            life = _Life(key, time_s, is_young=not self._is_first)
+            if self._is_first and (busy_pct(gpu) or 0.0) >= _BUSY_PCT:  # it was at work before the log began
+                life.seen_s -= _START_S
+        life.last_s = time_s
+        job = Job(id=key, name=f"the job on GPU {gpu.index}", gpu_uuids=(gpu.uuid,))
+        return _in_phase(job, life, scene, time_s - life.seen_s), life
+
+
+def _is_in_use(gpu: Gpu) -> bool:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    is_held = used is not None and total is not None and used >= _HELD_SHARE * total
+    return not gpu.is_lost and (is_held or (busy_pct(gpu) or 0.0) >= _BUSY_PCT)
+
+
+def _in_phase(job: Job, life: _Life, scene: _Scene, age_s: float) -> Job:
+    """The job with its phase, which its life remembers."""
+    phase, time_s = _phase(life, job, scene, age_s), scene.snapshot.time_s
+    if phase != life.phase:
+        life.phase, life.phase_since_s = phase, time_s
+    if phase == "train" and life.trained_since_s is None:
+        life.trained_since_s = time_s
+    return msgspec.structs.replace(
+        job, phase=phase, phase_since_s=life.phase_since_s, trained_since_s=life.trained_since_s
+    )
 
 
 def _parents(processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
@@ -209,7 +237,7 @@ def _kind(trainers: Sequence[Process]) -> JobKind:
 def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
     snapshot, processes, gpus = scene.snapshot, scene.processes, scene.gpus
     ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
-    if all(processes[pid].state in {"Z", "X"} for pid in job.trainers) or (
+    if (job.trainers and all(processes[pid].state in {"Z", "X"} for pid in job.trainers)) or (
         ranks and all(rank.phase == "end" for rank in ranks)
     ):
         return "end"

@@ -20,6 +20,8 @@ VERSION = 1
 LINE_MAX_BYTES = 16 * 1024 * 1024
 """A snapshot of 16 GPUs and hundreds of processes is far below; a longer line is no snapshot."""
 UNREAD_MAX = 1000
+NO_PROCESSES = "the input lists no processes"
+"""Why none is known, where nothing says that there are none."""
 NO_UUID = ("bus:", "index:")
 """Prefixes of the identity of a GPU whose log gives no UUID."""
 
@@ -137,7 +139,7 @@ class Trace:
                 pass
             else:
                 if before is None or (snapshot.interval_s or -1.0) >= 0:
-                    return snapshot
+                    return snapshot if b'"processes"' in raw else _without_list(snapshot)
         try:
             # The standard library's reader lives with lone surrogates; NaN and Infinity are no measurements.
             table = json.loads(raw.decode("utf-8", "replace"), parse_constant=lambda _: None)
@@ -157,7 +159,7 @@ class Trace:
             # Without the monotonic interval only the wall clock is known; where it went back, the usual pace is.
             interval_s = time_s - before.time_s if time_s > before.time_s else usual_s
         host = self._record(Host, table.get("host")) if table.get("host") is not None else None
-        return Snapshot(
+        snapshot = Snapshot(
             time_s=time_s,
             interval_s=interval_s if interval_s is None or interval_s >= 0 else usual_s,
             gpus=tuple(self._records(Gpu, table, "gpus")),
@@ -166,6 +168,7 @@ class Trace:
             ranks=tuple(self._records(Rank, table, "ranks")),
             events=tuple(self._records(Event, table, "events")),
         )
+        return snapshot if table.get("processes") is not None else _without_list(snapshot)
 
     def _records(self, kind: type[V], table: Mapping[str, Any], name: str) -> Iterator[V]:
         rows = table.get(name)
@@ -194,6 +197,12 @@ class Trace:
 
 
 V = TypeVar("V", bound=Value)
+
+
+def _without_list(snapshot: Snapshot) -> Snapshot:
+    """The same, saying that its processes are not known."""
+    host = msgspec.structs.replace(snapshot.host, processes_hidden=snapshot.host.processes_hidden or NO_PROCESSES)
+    return msgspec.structs.replace(snapshot, host=host)
 
 
 def _number(value: object) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpumon.logs.reading import Facts, Place, Reading, Use
 from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot
+from gpumon.trace import NO_PROCESSES
 
 CARRIED = (
     "name pci_bus_id memory_total_bytes memory_reserved_bytes memory_is_shared power_limit_w power_default_limit_w"
@@ -91,7 +92,7 @@ class Assembly:
         self._run: _Tick | None = None
         self._waiting: list[tuple[_Known | None, Facts]] = []
         self._has_gpus = False
-        self._host: dict[str, Any] = {}
+        self._host: dict[str, Any] = {"processes_hidden": NO_PROCESSES}
         self._uses: Sequence[Use] = ()
         self._before_s: float | None = None
 
@@ -227,6 +228,7 @@ class Assembly:
         self._host.update(tick.host)
         if tick.is_complete_process_list or tick.uses:
             self._uses = tick.uses
+            self._host["processes_hidden"] = None
         events, self._waiting = [*self._waiting, *tick.events], []
         return Snapshot(
             time_s=time_s,

@@ -56,6 +56,7 @@ _KINDS = ("training", "notebook", "unknown")
 _OF_STORAGE = ("disk-bound", "network-storage-bound")
 _READS_BYTES_PER_S = 20e6
 _PAUSED_PCT = 3.0
+_ASLEEP = "main thread and workers sleep"
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
 
@@ -74,7 +75,8 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
         windows, while the loader gives a reason: workers at full CPU, waits on disk or network, denied the CPU, or the
         main thread loading by itself. With the probe, over 20 steps or more: at least 10 % of their time (20 % is
         critical) is spent waiting for the next batch while the GPU idles, whatever the reason. A GPU that waits while
-        the main thread sleeps and the loader shows no reason is information only.
+        the main thread sleeps and the loader shows no reason is information only; so is one of which a log shows no
+        processes.
 
     Why it matters:
         Waiting for data is the most common cause of an expensive GPU doing little, and mostly a small change cures
@@ -231,15 +233,20 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
     use = window.mean(gpu, "utilization_pct", limits.window_s)
     if use is None or use >= limits.unknown_busy_below_pct:
         return False
+    if not job.trainers:
+        return _has_gaps(window, gpu, use, limits)
     trainer = trainer_of(job, gpu.uuid, processes)
     if trainer is None or job.kind != "training" or window.rank_of(trainer.pid) is not None or rolls_out(job, trainer):
         return False
     if not any(one.role == "dataloader-worker" for one in workers_of(job, trainer.pid, processes)):
         return False
-    if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
-        return False
     asleep = window.share(trainer, "main_thread_cpu_pct", limits.window_s, below=50.0)
-    if asleep is None or asleep < 50.0:
+    return asleep is not None and asleep >= 50.0 and _has_gaps(window, gpu, use, limits)
+
+
+def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
+    """Whether a GPU idles again and again while it works, all through the window."""
+    if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
         return False
     samples = window.samples(gpu, limits.window_s)
     dips, peaks = sum(value < 20.0 for value in samples), sum(value > 60.0 for value in samples)
@@ -253,6 +260,7 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
     uses = [window.mean(gpu, "utilization_pct", limits.window_s) or 0.0 for gpu in group]
     share = 100.0 - sum(uses) / len(uses)
     who = names(group, window.last.gpus)
+    command = f"py-spy dump --pid {job.trainers[0] if job.trainers else 'PID'}"
     return Finding(
         rule="data-starved",
         severity="info",
@@ -260,7 +268,7 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
         subject=subject_of(job, group),
         summary=f"{who} wait{'s' * (len(group) == 1)} {share:.0f}% of the time; cause unknown",
         strength=share / (100.0 - limits.unknown_busy_below_pct),
-        cause_text="main thread and workers sleep",
+        cause_text=_ASLEEP if job.trainers else "the input shows no processes: data, or host work between the steps",
         fix_text="time the loader alone",
         evidence=(
             Evidence(
@@ -270,8 +278,8 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
                 judged_by=f"> {100 - limits.unknown_busy_below_pct:g}% of {limits.window_s:g} s",
                 field="budget.idle_pct",
             ),
-            Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time"),
+            *([Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time")] if job.trainers else []),
         ),
-        fixes=(_BY_HAND, f"py-spy dump --pid {job.trainers[0]} shows what the main thread waits for"),
-        command=f"py-spy dump --pid {job.trainers[0]}",
+        fixes=(_BY_HAND, f"{command} shows what the main thread waits for"),
+        command=command if job.trainers else None,
     )
