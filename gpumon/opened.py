@@ -17,6 +17,8 @@ RATIO_MAX = 500
 RATIO_FROM_BYTES = 1 << 20
 """Logs compress to a tenth or, when nothing changes, to a hundredth; bombs to a thousandth."""
 CHUNK_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 12
+"""Of compressed data at a time: what a damaged piece holds is lost."""
 
 _GZIP = b"\x1f\x8b"
 
@@ -41,7 +43,7 @@ class Inflated(io.RawIOBase):
         target = memoryview(cast("bytearray", buffer))
         while self.why is None:
             if not self._input:
-                self._input = self._file.read(CHUNK_BYTES)
+                self._input = self._file.read(_PIECE_BYTES)
                 self._taken += len(self._input)
                 if not self._input:
                     self._end()
