@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.kernel_lines import bus_of
 from gpumon.model import Event
 from gpumon.sources.host.happenings import SAME_S, Happenings
-from gpumon.sources.host.kernel_log import KernelLog, Line, Parser, bus_of
+from gpumon.sources.host.kernel_log import KernelLog, Line, Parser
 from tests import builders
 
 BOOT_S = 1_796_000_000.0

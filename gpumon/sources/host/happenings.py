@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gpumon.kernel_lines import Bus, bus_of
 from gpumon.model import Event, Gpu
-from gpumon.sources.host.kernel_log import KernelLog, Line, bus_of
+from gpumon.sources.host.kernel_log import KernelLog, Line
 
 SAME_S = 5.0
 """The driver's event and the kernel's line of the same Xid come within this time."""
@@ -48,7 +49,7 @@ class Happenings:
         return ahead * step >= 0
 
 
-def _event(line: Line, uuids: dict[tuple[int, int, int] | None, str]) -> Event:
+def _event(line: Line, uuids: dict[Bus | None, str]) -> Event:
     uuid = None if line.bus is None else uuids.get(line.bus)
     return Event(kind=line.kind, time_s=line.time_s, gpu_uuid=uuid, pid=line.pid, xid=line.xid, text=line.text)
 

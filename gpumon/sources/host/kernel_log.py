@@ -1,4 +1,4 @@
-"""Knows what the kernel writes about GPUs and killed processes, and that it may be read without ever waiting."""
+"""Knows that the kernel's messages may be read without ever waiting, and which of them matter at once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpumon import text
+from gpumon.kernel_lines import Bus, Messages
 
 _LINES_MAX = 4096
 """One broken job can write thousands of lines before anyone drains them."""
 _RECORD_BYTES = 8192
 _WANTED = (b"NVRM", b"Killed process", b"segfault at")
+_KINDS = ("xid", "gpu-lost", "oom-kill", "segfault")
+"""Of what the kernel says; NVML tells the rest better while it happens."""
 
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, pid='?(\d+))?")
-_NAMED_GPU = re.compile(
-    r"(?:The NVIDIA GPU|GPU at(?: PCI:)?|NVRM: GPU|PCI:)\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
-)
-_KILLED = re.compile(r"[Oo]ut of memory.*?Killed process (\d+) \((.*?)\)")
-_SEGFAULT = re.compile(r"^(\S+?)\[(\d+)\]: segfault at .*")
-_BUS = re.compile(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.\d)?")
 
 
 class Line(NamedTuple):
@@ -37,24 +32,18 @@ class Line(NamedTuple):
     time_s: float
     """Epoch, by the clock of today."""
     text: str
-    bus: tuple[int, int, int] | None = None
+    bus: Bus | None = None
     xid: int | None = None
     pid: int | None = None
 
 
-def bus_of(address: str | None) -> tuple[int, int, int] | None:
-    """Domain, bus and device of a PCI address, in however many digits."""
-    found = _BUS.search(address or "")
-    return None if found is None else (int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16))
-
-
 class Parser:
-    """Turns records of /dev/kmsg into lines; remembers which GPU a message of several records is about."""
+    """Turns records of /dev/kmsg into lines."""
 
     def __init__(self, boot_s: float) -> None:
         """``boot_s``: the epoch at which the kernel's clock was 0."""
         self._boot_s = boot_s
-        self._named: tuple[int, int, int] | None = None
+        self._messages = Messages()
 
     def read(self, record: bytes) -> Iterator[Line]:
         """What one record says."""
@@ -68,28 +57,9 @@ class Parser:
         # Continuation lines (SUBSYSTEM=, DEVICE=) follow after a line break; breaks of the message are escaped.
         message = _ESCAPED.sub(lambda code: bytes([int(code[1], 16)]), body.split(b"\n", 1)[0])
         for part in message.decode("utf-8", "replace").split("\n"):
-            line = self._line(part, time_s)
-            if line is not None:
-                yield line
-
-    def _line(self, message: str, time_s: float) -> Line | None:
-        shown = text.clean(message.strip())
-        xid = _XID.search(message)
-        if xid is not None:
-            pid = None if xid[3] is None else int(xid[3])
-            return Line("xid", time_s, shown, bus_of(xid[1]), int(xid[2]), pid)
-        named = _NAMED_GPU.search(message)
-        if named is not None:
-            self._named = bus_of(named[1] or named[2])
-        if "fallen off the bus" in message:
-            return Line("gpu-lost", time_s, shown, self._named)
-        killed = _KILLED.search(message)
-        if killed is not None:
-            return Line("oom-kill", time_s, shown, pid=int(killed[1]))
-        fault = _SEGFAULT.search(message)
-        if fault is not None:
-            return Line("segfault", time_s, shown, pid=int(fault[2]))
-        return None
+            said = self._messages.read(part)
+            if said is not None and said.kind in _KINDS:
+                yield Line(said.kind, time_s, said.text, said.bus, said.xid, said.pid)
 
 
 class KernelLog:
