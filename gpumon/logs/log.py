@@ -10,16 +10,19 @@ from typing import Literal
 
 from gpumon.errors import UsageError
 from gpumon.logs.assembly import Assembly
+from gpumon.logs.collect_env import CollectEnv
 from gpumon.logs.lines import lines
+from gpumon.logs.memory_summary import MemorySummary
 from gpumon.logs.nvidia_smi_q import NvidiaSmiQ
 from gpumon.logs.nvidia_smi_xml import NvidiaSmiXml
 from gpumon.logs.reading import Reader, Reading
+from gpumon.logs.torch_log import TorchLog
 from gpumon.model import Snapshot
 from gpumon.opened import Opened
 from gpumon.text import clean
 from gpumon.trace import UNREAD_MAX, Unread
 
-FORMATS: tuple[type[Reader], ...] = (NvidiaSmiXml, NvidiaSmiQ)
+FORMATS: tuple[type[Reader], ...] = (NvidiaSmiXml, NvidiaSmiQ, MemorySummary, CollectEnv, TorchLog)
 """Asked in this order whether a line begins one of their stretches: what is most certain first."""
 
 EXPECTED = (
