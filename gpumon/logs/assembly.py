@@ -21,6 +21,8 @@ _ALONE_S = 2.0
 """Readings of different kinds within so much time are of one moment."""
 USUAL_S = 1.0
 """Assumed between two readings of a format that gives neither times nor an interval."""
+GPUS_MAX, USES_MAX, EVENTS_MAX = 128, 4096, 10_000
+"""Kept of one machine and one moment: more than any has, and a bound for hostile input."""
 _PACE = ((3_600, 1.0), (14_000, 5.0), (math.inf, 30.0))
 """So many snapshots into a log, and the least time between two of them: an hour is judged second by second."""
 _NEARLY = 0.75
@@ -84,7 +86,11 @@ class Assembly:
         self.assumed_s: float | None = None
         """The interval that had to be assumed, if one had to be."""
         self._names: dict[int | str, _Known] = {}
-        self._known: dict[_Known, None] = {}
+        self._known: list[_Known] = []
+        self.lost_events = 0
+        """Events left out because too many came at one moment."""
+        self.has_more_gpus = False
+        """More of them than one machine has: only the first were read."""
         self.judged_every_s: float | None = None
         """How much time one snapshot stands for, where the log has more readings than are judged one by one."""
         self._count = 0
@@ -101,23 +107,23 @@ class Assembly:
         if reading.time_s is not None:
             self.has_times = True
             self.has_zone = self.has_zone or reading.has_zone
-        events = [(None if place is None else self._find(place), facts) for place, facts in reading.events]
+        events = list(self._events(reading))
         if self._is_aside(reading):
-            self._waiting += [(known, self._timed(facts, reading)) for known, facts in events]
+            self._keep(self._waiting, events)
             return
         tick = self._tick
         if tick is None or self._begins_another(tick, stream, reading):
             if tick is not None:
                 yield from self._paced(tick)
             tick = self._tick = self._new(tick, reading)
+            tick.events, self._waiting = self._waiting, []
         self._add(tick, stream, reading)
-        tick.events += [(known, self._timed(facts, reading)) for known, facts in events]
+        self._keep(tick.events, events)
 
     def end(self) -> Iterator[Snapshot]:
         """The log is over."""
-        if self._tick is None and self._waiting:
-            self._tick = _Tick(None)
         if self._tick is not None:
+            self._keep(self._tick.events, self._waiting)
             yield from self._paced(self._tick)
         if self._run is not None:
             yield self._snapshot(self._run)
@@ -148,6 +154,8 @@ class Assembly:
 
     def _begins_another(self, tick: _Tick, stream: str, reading: Reading) -> bool:
         has_values = bool(reading.gpus or reading.ranks)
+        if not has_values and self._has_gpus:
+            return False
         if reading.time_s is None or tick.time_s is None:
             return has_values and stream in tick.streams
         if stream in tick.streams and has_values:
@@ -165,29 +173,41 @@ class Assembly:
 
     def _add(self, tick: _Tick, stream: str, reading: Reading) -> None:
         if tick.time_s is None:
-            tick.time_s = reading.time_s
+            tick.time_s = tick.began_s = reading.time_s
         if reading.gpus or reading.ranks:
             tick.streams.add(stream)
         for place, facts in reading.gpus:
             self._has_gpus = True
             known = self._find(place)
+            if known is None:
+                continue
             mine = tick.gpus.get(known)
             if mine is None:
                 tick.gpus[known] = dict(facts)
             else:
                 mine.update(facts)
-        tick.uses += reading.uses
+        tick.uses += reading.uses[: USES_MAX - len(tick.uses)]
         tick.is_complete_process_list = tick.is_complete_process_list or reading.is_complete_process_list
         tick.host.update(reading.host)
         tick.ranks += [(None if place is None else self._find(place), facts) for place, facts in reading.ranks]
 
-    def _timed(self, facts: Facts, reading: Reading) -> Facts:
-        return facts if reading.time_s is None or "time_s" in facts else {**facts, "time_s": reading.time_s}
+    def _events(self, reading: Reading) -> Iterator[tuple[_Known | None, Facts]]:
+        for place, facts in reading.events:
+            has_time = reading.time_s is None or "time_s" in facts
+            yield (
+                None if place is None else self._find(place),
+                facts if has_time else {**facts, "time_s": reading.time_s},
+            )
+
+    def _keep(self, kept: list[tuple[_Known | None, Facts]], more: list[tuple[_Known | None, Facts]]) -> None:
+        room = EVENTS_MAX - len(kept)
+        kept += more[:room]
+        self.lost_events += max(0, len(more) - room)
 
     # --- identity --------------------------------------------------------------------------------
 
-    def _find(self, place: Place) -> _Known:
-        """The GPU of that name; its UUID tells most, then its bus id, then its index."""
+    def _find(self, place: Place) -> _Known | None:
+        """The GPU of that name; its UUID tells most, then its bus id, then its index. None beyond the last one kept."""
         names = self._names
         named = (place.uuid, place.bus, place.index)
         for name in named:
@@ -195,8 +215,11 @@ class Assembly:
             if known is not None and self._is_same(known, place):
                 break
         else:
+            if len(self._known) >= GPUS_MAX:
+                self.has_more_gpus = True
+                return None
             known = _Known(place, len(self._known))
-            self._known[known] = None
+            self._known.append(known)
         if known.place != place:
             known.add(place)
         for name in named:
@@ -229,7 +252,6 @@ class Assembly:
         if tick.is_complete_process_list or tick.uses:
             self._uses = tick.uses
             self._host["processes_hidden"] = None
-        events, self._waiting = [*self._waiting, *tick.events], []
         return Snapshot(
             time_s=time_s,
             interval_s=interval_s,
@@ -259,7 +281,10 @@ class Assembly:
         for use in self._uses:
             mine = by_pid.setdefault(use.pid, {"pid": use.pid, "gpu_memory_bytes": {}})
             mine.update(use.facts)
-            uuid = self._find(use.gpu).uuid
+            known = self._find(use.gpu)
+            if known is None:
+                continue
+            uuid = known.uuid
             held = mine["gpu_memory_bytes"].get(uuid)
             mine["gpu_memory_bytes"][uuid] = use.memory_bytes if held is None else held
             if use.sm_pct is not None:

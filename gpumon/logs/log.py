@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Literal
 
 from gpumon.errors import UsageError
-from gpumon.logs.assembly import Assembly
+from gpumon.logs.assembly import GPUS_MAX, Assembly
 from gpumon.logs.collect_env import CollectEnv
 from gpumon.logs.lines import lines
 from gpumon.logs.memory_summary import MemorySummary
@@ -103,7 +103,12 @@ class Log:
     @property
     def unread(self) -> list[Unread]:
         """What was left out so far."""
-        return [part for file in self._files for part in file.unread]
+        found = [part for file in self._files for part in file.unread]
+        if self.assembly.has_more_gpus:
+            found.append(Unread(0, f"more than {GPUS_MAX} GPUs: only the first are read; give one machine's logs"))
+        if self.assembly.lost_events:
+            found.append(Unread(0, f"{self.assembly.lost_events} further events of one moment"))
+        return found
 
     @property
     def kinds(self) -> list[str]:
