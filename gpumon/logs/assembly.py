@@ -262,7 +262,7 @@ class Assembly:
             processes=tuple(self._processes()),
             host=Host(**self._host),
             ranks=tuple(Rank(**_with(facts, "gpu_uuid", known)) for known, facts in tick.ranks),
-            events=tuple(Event(**_with(facts, "gpu_uuid", known)) for known, facts in events),
+            events=tuple(Event(**_with(facts, "gpu_uuid", known)) for known, facts in tick.events),
         )
 
     def _order(self, pair: tuple[_Known, Mapping[str, Any]]) -> tuple[int, int]:
