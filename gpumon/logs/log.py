@@ -11,6 +11,7 @@ from typing import Literal
 from gpumon.errors import UsageError
 from gpumon.logs.assembly import GPUS_MAX, Assembly
 from gpumon.logs.collect_env import CollectEnv
+from gpumon.logs.kernel_log import KernelLog
 from gpumon.logs.lines import lines
 from gpumon.logs.memory_summary import MemorySummary
 from gpumon.logs.nvidia_smi_q import NvidiaSmiQ
@@ -22,7 +23,7 @@ from gpumon.opened import Opened
 from gpumon.text import clean
 from gpumon.trace import UNREAD_MAX, Unread
 
-FORMATS: tuple[type[Reader], ...] = (NvidiaSmiXml, NvidiaSmiQ, MemorySummary, CollectEnv, TorchLog)
+FORMATS: tuple[type[Reader], ...] = (NvidiaSmiXml, NvidiaSmiQ, MemorySummary, CollectEnv, KernelLog, TorchLog)
 """Asked in this order whether a line begins one of their stretches: what is most certain first."""
 
 EXPECTED = (
