@@ -45,6 +45,7 @@ _WATCHED = {
     "fan_pct": "fan",
 }
 """Where an error instead of a value means that the GPU does not answer; elsewhere only that the value is unknown."""
+_ONLY_WATCHED = frozenset({"vbios_version", "clocks_event_reasons", "clocks_throttle_reasons"})
 _KEPT_OF_LOST = frozenset({"name", "memory_total_bytes", "recovery_action", "persistence"})
 _INSTANCES_MAX = 64
 _CARDS_MAX = 1024
@@ -137,7 +138,7 @@ class Card:
             self.is_virtual = cell.strip().lower() in _VIRTUAL
         elif name in PROCESS_SECTIONS:
             self.lists_processes = not self.processes and cell.strip().lower() == "none"
-        elif name in _WATCHED:
+        elif name in _ONLY_WATCHED:
             self._note_error(name, cell)
         else:
             return False
@@ -151,13 +152,13 @@ class Card:
         reason, is_active = REASONS.get(_without(REASON_PREFIXES, name)), flag(cell)
         if reason is not None and is_active is not None:
             self._reasons[reason] = is_active
-        return True
+        return reason is not None
 
     def _put_counter(self, name: str, cell: str) -> bool:
         counter, value = COUNTERS.get(_without(COUNTER_PREFIXES, name)), count(cell)
         if counter is not None and value is not None:
             self.counters[counter] = value
-        return True
+        return counter is not None
 
     def _put_process(self, name: str, cell: str) -> bool:
         key = PROCESS_NAMES.get(name)
@@ -170,7 +171,7 @@ class Card:
             self._next = {}
         elif key is not None and self.processes:
             self.processes[-1].setdefault(key, cell)
-        return True
+        return key is not None
 
     # --- what it comes to ------------------------------------------------------------------------
 
