@@ -122,9 +122,9 @@ class NvidiaSmiXml:
         self._text = None
         while self._open.pop() != name:
             pass
-        if name == _INSTANCE:
+        if _INSTANCE not in self._open:
             self._instance = None
-        elif name == _PROCESSES and self._card is not None:
+        if name == _PROCESSES and self._card is not None:
             self._card.lists_processes = text is None or text.strip().lower() in {"", "none"}
         elif name == _ROOT:
             self._open.clear()
