@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon.logs.reading import Facts, Place, Reading, Use
+from gpumon.logs.reading import NOTHING, Facts, Place, Reading, Use
 from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot
-from gpumon.trace import NO_PROCESSES
+from gpumon.trace import NO_PROCESSES, NO_UUID
 
 CARRIED = (
     "name pci_bus_id memory_total_bytes memory_reserved_bytes memory_is_shared power_limit_w power_default_limit_w"
@@ -17,6 +17,7 @@ CARRIED = (
     " persistence compute_capability sm_count numa_node nvlinks_total"
 ).split()
 """What holds until the log says otherwise; measurements hold for their moment only."""
+_HELD = frozenset(CARRIED)
 _ALONE_S = 2.0
 """Readings of different kinds within so much time are of one moment."""
 USUAL_S = 1.0
@@ -107,6 +108,8 @@ class Assembly:
         if reading.time_s is not None:
             self.has_times = True
             self.has_zone = self.has_zone or reading.has_zone
+        for place, _ in reading.gpus if reading.events else ():
+            self._find(place)  # in their order: what an event is about may come from the end of it
         events = list(self._events(reading))
         if self._is_aside(reading):
             self._keep(self._waiting, events)
@@ -157,10 +160,19 @@ class Assembly:
         if not has_values and self._has_gpus:
             return False
         if reading.time_s is None or tick.time_s is None:
-            return has_values and stream in tick.streams
+            return has_values and stream in tick.streams and self._says_again(tick, reading)
         if stream in tick.streams and has_values:
             return True
         return abs(reading.time_s - tick.time_s) >= (_ALONE_S if self._has_gpus else USUAL_S)
+
+    def _says_again(self, tick: _Tick, reading: Reading) -> bool:
+        """Whether it measures something that the moment has already; names and limits may be said several times."""
+        for place, facts in reading.gpus:
+            known = self._find(place)
+            mine = tick.gpus.get(known, NOTHING) if known is not None else NOTHING
+            if not facts or any(name in mine and name not in _HELD for name in facts):
+                return True
+        return bool(reading.ranks)
 
     def _new(self, before: _Tick | None, reading: Reading) -> _Tick:
         if before is None or reading.time_s is not None:
@@ -208,6 +220,8 @@ class Assembly:
 
     def _find(self, place: Place) -> _Known | None:
         """The GPU of that name; its UUID tells most, then its bus id, then its index. None beyond the last one kept."""
+        if place.uuid is not None and "/" in place.uuid:
+            place = self._instance(place)
         names = self._names
         named = (place.uuid, place.bus, place.index)
         for name in named:
@@ -226,6 +240,21 @@ class Assembly:
             if name is not None and name not in names:
                 names[name] = known
         return known
+
+    def _instance(self, place: Place) -> Place:
+        """A MIG instance that is named by its GPU, whichever of the GPU's names a format uses: ``MIG-name/2/0``."""
+        assert place.uuid is not None
+        name, _, rest = place.uuid.removeprefix("MIG-").partition("/")
+        parent = self._parent(name)
+        if parent is None:
+            return place
+        head = parent.uuid if parent.uuid.startswith(NO_UUID) else f"MIG-{parent.uuid}"
+        return Place(place.index, place.bus, f"{head}/{rest}")
+
+    def _parent(self, name: str) -> _Known | None:
+        for prefix in NO_UUID:
+            name = name.removeprefix(prefix)
+        return self._names.get(int(name) if name.isascii() and name.isdigit() and len(name) < 5 else name)
 
     @staticmethod
     def _is_same(known: _Known, place: Place) -> bool:
@@ -273,8 +302,11 @@ class Assembly:
         for name in CARRIED:
             if name in facts:
                 carried[name] = facts[name]
-        bus = known.place.bus
-        return Gpu(**{"pci_bus_id": bus, **carried, **facts, "uuid": known.uuid, "index": self._index(known)})
+        found = {"pci_bus_id": known.place.bus, "index": self._index(known), **carried, **facts, "uuid": known.uuid}
+        parent = self._parent(found["mig_parent_uuid"]) if "mig_parent_uuid" in found else None
+        if parent is not None:
+            found["mig_parent_uuid"] = parent.uuid
+        return Gpu(**found)
 
     def _processes(self) -> Iterator[Process]:
         by_pid: dict[int, dict[str, Any]] = {}

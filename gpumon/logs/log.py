@@ -15,15 +15,26 @@ from gpumon.logs.kernel_log import KernelLog
 from gpumon.logs.lines import lines
 from gpumon.logs.memory_summary import MemorySummary
 from gpumon.logs.nvidia_smi_q import NvidiaSmiQ
+from gpumon.logs.nvidia_smi_table import NvidiaSmiTable
 from gpumon.logs.nvidia_smi_xml import NvidiaSmiXml
 from gpumon.logs.reading import Reader, Reading
+from gpumon.logs.topology import Topology
 from gpumon.logs.torch_log import TorchLog
 from gpumon.model import Snapshot
 from gpumon.opened import Opened
 from gpumon.text import clean
 from gpumon.trace import UNREAD_MAX, Unread
 
-FORMATS: tuple[type[Reader], ...] = (NvidiaSmiXml, NvidiaSmiQ, MemorySummary, CollectEnv, KernelLog, TorchLog)
+FORMATS: tuple[type[Reader], ...] = (
+    NvidiaSmiXml,
+    NvidiaSmiQ,
+    NvidiaSmiTable,
+    Topology,
+    MemorySummary,
+    CollectEnv,
+    KernelLog,
+    TorchLog,
+)
 """Asked in this order whether a line begins one of their stretches: what is most certain first."""
 
 EXPECTED = (
