@@ -135,8 +135,10 @@ class Window:
 
     def series(self, subject: Known, field: str, seconds: float) -> list[float | None]:
         """The samples of the last ``seconds``, oldest first; None is a gap."""
-        first = self._first(seconds)
-        return [value if value == value else None for value in self._raw(subject, field, first, self._row)]
+        values = self._raw(subject, field, self._first(seconds), self._row)
+        # Gaps are NaN, so the plain sum is NaN if there is one.
+        total = sum(values)
+        return list[float | None](values) if total == total else [value if value == value else None for value in values]
 
     def ages(self, seconds: float) -> list[float]:
         """How long before the newest sample each one was taken; as long as ``series``."""

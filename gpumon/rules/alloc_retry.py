@@ -69,10 +69,12 @@ def alloc_retry(window: Window, limits: Limits) -> Conclusions:
 def _judge(window: Window, one: Holding, rank: Rank, limits: Limits) -> Iterator[Finding]:
     retries = memory.increase(window, rank, "alloc_retries", limits.window_s)
     ooms = memory.increase(window, rank, "ooms", limits.window_s) or 0.0
-    steps = memory.increase(window, rank, "step", limits.window_s)
-    if retries is None or not steps or (rank.step or 0) - steps < _WARM_UP_STEPS:
+    failed = (retries or 0.0) + ooms
+    if retries is None or not failed:
         return
-    failed = retries + ooms
+    steps = memory.increase(window, rank, "step", limits.window_s)
+    if not steps or (rank.step or 0) - steps < _WARM_UP_STEPS:
+        return
     strength = min(100.0 * failed / steps / limits.per_100_steps, failed / 2.0)
     if strength < 0.8:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
@@ -26,6 +27,7 @@ _STEPS = (400, 800, 1600, 3200, 6400)
 _SHARE_OF_MEAN = 0.3
 _NEARLY = 0.8
 _POOLS = ("jax", "tensorflow")
+_FLOOR = "allocated_min_bytes"
 
 
 class Holding(NamedTuple):
@@ -101,12 +103,22 @@ def growth_of(window: Window, rank: Rank, least_bytes: float) -> Growth | None:
     pace = window.mean(rank, "step_s", 60.0)
     if not pace or rank.step is None or rank.allocated_min_bytes is None:
         return None
-    for steps in _STEPS:
+    span_s = window.span_s + window.interval_s
+    lengths = [steps for steps in _STEPS if rank.step >= steps + _WARM_UP_STEPS and steps * pace <= span_s]
+    raw_s = max((steps * pace for steps in lengths if steps * pace <= _RAW_S * window.interval_s), default=0.0)
+    floors = window.series(rank, _FLOOR, raw_s) if raw_s else []
+    known = [floor for floor in floors if floor is not None]
+    if known and max(known) - min(known) < _NEARLY * least_bytes * (BLOCKS - 1) / BLOCKS:
+        lengths = [steps for steps in lengths if steps * pace > raw_s]  # most of the time nothing rises
+    ages = window.ages(raw_s)[::-1] if raw_s and lengths else []
+    for steps in lengths:
         seconds = steps * pace
-        if rank.step < steps + _WARM_UP_STEPS or seconds > window.span_s + window.interval_s:
-            break
-        blocks = _blocks(window, rank, seconds)
-        found = _steady(blocks, seconds, steps) if blocks is not None else None
+        if seconds <= raw_s:
+            blocks = _blocks(floors, ages, seconds)
+        else:
+            blocks = window.bins(rank, _FLOOR, end_s=window.last.time_s, width_s=seconds / BLOCKS, count=BLOCKS)
+        parts = [block for block in blocks if block is not None]
+        found = _steady(parts, seconds, steps) if len(parts) == BLOCKS else None
         if found is not None and found.bytes >= least_bytes:
             return found
         if found is not None and found.bytes >= _NEARLY * least_bytes:
@@ -124,19 +136,12 @@ def _steady(blocks: Sequence[float], seconds: float, steps: int) -> Growth | Non
     return Growth(grown, steps, seconds)
 
 
-def _blocks(window: Window, rank: Rank, seconds: float) -> list[float] | None:
-    """Median of each of the eight parts, oldest first; None where a part is unknown."""
-    field = "allocated_min_bytes"
+def _blocks(floors: Sequence[float | None], ages: Sequence[float], seconds: float) -> list[float | None]:
+    """Median of each of the eight parts, oldest first; ``ages`` of the floors begin with the newest."""
     width_s = seconds / BLOCKS
-    if seconds > _RAW_S * window.interval_s:
-        means = window.bins(rank, field, end_s=window.last.time_s, width_s=width_s, count=BLOCKS)
-        known = [value for value in means if value is not None]
-        return known if len(known) == BLOCKS else None
-    parts: list[list[float]] = [[] for _ in range(BLOCKS)]
-    for age, value in zip(window.ages(seconds), window.series(rank, field, seconds), strict=True):
-        if value is not None:
-            parts[BLOCKS - 1 - min(BLOCKS - 1, int(age / width_s))].append(value)
-    return [median(part) for part in parts] if all(parts) else None
+    cuts = [len(floors) - bisect_left(ages, width_s * part) for part in range(BLOCKS, -1, -1)]
+    parts = ([floor for floor in floors[low:high] if floor is not None] for low, high in pairwise(cuts))
+    return [median(known) if known else None for known in parts]
 
 
 def increase(window: Window, rank: Rank, field: str, seconds: float) -> float | None:

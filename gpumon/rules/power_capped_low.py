@@ -120,15 +120,17 @@ def _below_default(window: Window, gpu: Gpu, power: tuple[float, float], limits:
 
 def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Iterator[Finding]:
     duty = window.mean(gpu, _SERIES, limits.window_s)
+    if duty is None or duty < 90.0:
+        return
     powers = [value for value in window.series(gpu, "power_w", limits.window_s) if value is not None]
     heat = max(
         window.mean(gpu, f"throttled_pct.{name}", limits.window_s) or 0.0 for name in ("sw_thermal", "hw_thermal")
     )
-    if duty is None or len(powers) < 3 or heat >= 5.0:
+    if len(powers) < 3 or heat >= 5.0:
         return
     power = sum(powers) / len(powers)
     is_flat = deviation(powers) <= 0.03 * power
-    if duty < 90.0 or not is_flat or 100.0 * power >= limits.plateau_pct * limit:
+    if not is_flat or 100.0 * power >= limits.plateau_pct * limit:
         return
     yield Finding(
         rule="power-capped-low",

@@ -130,8 +130,10 @@ def straggler(window: Window, limits: Limits) -> Conclusions:
 
 def _by_steps(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> _Slow | None:
     """By what the probes measure; the slow one is who waits least for the others, over the window and now."""
-    parts = _parts(window, job, gpus, limits.window_s)
     latest = _parts(window, job, gpus, _NOW_S)
+    if latest is not None and 100.0 * _spread(latest) < _NEARLY * limits.lost_pct:
+        return None  # most of the time nobody waits for anybody
+    parts = _parts(window, job, gpus, limits.window_s)
     if parts is None:
         return None
     rests = {uuid: own["rest"] for uuid, own in parts.items()}
@@ -185,6 +187,11 @@ def _parts(window: Window, job: Job, gpus: Sequence[Gpu], seconds: float) -> dic
     return parts
 
 
+def _spread(parts: dict[str, dict[str, float]]) -> float:
+    rests = [own["rest"] for own in parts.values()]
+    return max(rests) - min(rests)
+
+
 def _felt_pct(window: Window, gpu: Gpu, wait_pct: float, limits: Limits) -> float:
     """A loop that runs ahead waits for data in the host's time; only what its GPU feels holds the others up."""
     use = window.mean(gpu, "utilization_pct", limits.window_s)
@@ -230,24 +237,24 @@ def _by_clock(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | No
 
 def _by_dips(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | None:
     """One alone goes idle while the others stay busy with waiting for it."""
-    dips: dict[str, float] = {}
-    for gpu in gpus:
-        samples = window.samples(gpu, limits.window_s)
-        if not samples:
-            return None
-        dips[gpu.uuid] = 100.0 * sum(sample < _DIP_PCT for sample in samples) / len(samples)
-    culprit = max(gpus, key=lambda gpu: dips[gpu.uuid])
-    others = [window.mean(gpu, "utilization_pct", limits.window_s) for gpu in gpus if gpu is not culprit]
-    strength = dips[culprit.uuid] / limits.dips_pct
+    uses = {gpu.uuid: window.mean(gpu, "utilization_pct", limits.window_s) for gpu in gpus}
+    culprit = min(gpus, key=lambda gpu: uses[gpu.uuid] or 0.0)
+    own, others = uses[culprit.uuid], [uses[gpu.uuid] for gpu in gpus if gpu is not culprit]
+    if own is None or own >= _FULL_PCT or any(use is None or use < _FULL_PCT for use in others):
+        return None
+    samples = window.samples(culprit, limits.window_s)
+    dips = 100.0 * sum(sample < _DIP_PCT for sample in samples) / len(samples) if samples else 0.0
+    strength = dips / limits.dips_pct
+    if strength < _NEARLY:
+        return None
     steady = lasts(window, culprit, "budget.idle_pct", seconds=limits.window_s, at_least=limits.dips_pct / 3) or lasts(
         window, culprit, "budget.data_pct", seconds=limits.window_s, at_least=limits.dips_pct / 3
     )
-    if strength < _NEARLY or not steady or any(use is None or use < _FULL_PCT for use in others):
+    if not steady:
         return None
-    own = window.mean(culprit, "utilization_pct", limits.window_s) or 0.0
     evidence = Evidence(
         name="idle while the others are busy",
-        value=round(dips[culprit.uuid], 1),
+        value=round(dips, 1),
         unit="% of windows",
         judged_by=f"≥ {limits.dips_pct:g}%; the others at {min(use for use in others if use is not None):.0f}%",
         field="utilization_pct",
