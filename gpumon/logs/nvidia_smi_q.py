@@ -186,6 +186,6 @@ def _split(text: str) -> tuple[str, str | None]:
     before, colon, cell = text.partition(":")
     if not colon:
         return canonical(before) if len(before) <= _NAME_MAX else "", None
-    if len(before) > _NAME_MAX or (cell and cell[0] not in " \t") or not before[0].isalpha():
+    if len(before) > _NAME_MAX or (cell and cell[0] not in " \t") or not before[:1].isalpha():
         return "", ""
     return canonical(before), cell.strip()

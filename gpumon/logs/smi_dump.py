@@ -22,9 +22,10 @@ from gpumon.logs.smi_fields import (
     count,
     field_of,
     flag,
+    size,
     words,
 )
-from gpumon.logs.values import bus_id, byte_count, has_zone, integer, is_missing, moment
+from gpumon.logs.values import bus_id, has_zone, integer, is_missing, moment
 
 _ORDER = "gpu_idle app_clocks sw_power_cap hw_slowdown sync_boost sw_thermal hw_thermal hw_power_brake display_clock"
 _FEWEST_REASONS = 5
@@ -300,7 +301,7 @@ def _uses(card: Card, place: Place, instances: dict[tuple[str, str], Place]) -> 
             continue
         where = instances.get((one.get("gpu_instance", ""), one.get("compute_instance", "")), place)
         memory = one.get("memory", "")
-        yield Use(pid, where, None if is_missing(memory) else byte_count(memory), facts=_process(one.get("name", "")))
+        yield Use(pid, where, None if is_missing(memory) else size(memory), facts=_process(one.get("name", "")))
 
 
 def _process(cell: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ _KIB = 1024.0
 _HOTTEST_C = 250.0
 _HIGHEST_W = 100_000.0
 _FASTEST_MHZ = 100_000.0
+_MOST = 2**53
+"""Of counts and of bytes."""
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +66,13 @@ megahertz = _above_0(_FASTEST_MHZ)
 def count(cell: str) -> int | None:
     """A number of things."""
     value = integer(cell)
-    return value if value is not None and value >= 0 else None
+    return value if value is not None and 0 <= value <= _MOST else None
+
+
+def size(cell: str) -> int | None:
+    """Bytes of memory."""
+    value = byte_count(cell)
+    return value if value is not None and value <= _MOST else None
 
 
 def _lanes(cell: str) -> int | None:
@@ -163,9 +171,9 @@ _ROWS = (
     (_GENERATION, "host_max max_host_link_gen", "pcie_gen_max", _lanes),
     (_WIDTH, "current current_link_width", "pcie_width", _lanes),
     (_WIDTH, "max max_link_width", "pcie_width_max", _lanes),
-    (MEMORY, "total", "memory_total_bytes", byte_count),
-    (MEMORY, "reserved", "memory_reserved_bytes", byte_count),
-    (MEMORY, "used", "memory_used_bytes", byte_count),
+    (MEMORY, "total", "memory_total_bytes", size),
+    (MEMORY, "reserved", "memory_reserved_bytes", size),
+    (MEMORY, "used", "memory_used_bytes", size),
     ("utilization", "gpu gpu_util", "utilization_pct", percent),
     ("utilization", "memory memory_util", "memory_utilization_pct", percent),
     ("temperature", "gpu_current_temp gpu_temp gpu", "temperature_c", degrees),
