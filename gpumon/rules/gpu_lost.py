@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Cost, Evidence, Finding, Gpu, Subject
+from gpumon.rules import lost_by_log
 from gpumon.rules.incidents import xid_of
 from gpumon.rules.rule import Conclusions, Limits, rule
 from gpumon.rules.xids import known
@@ -17,7 +18,8 @@ def gpu_lost(window: Window, _limits: Limits) -> Conclusions:
 
     What it sees:
         NVML answers "GPU is lost" or "reset required" for this GPU, or it vanished from the driver's list. An Xid event
-        of this GPU, where one was seen, names the reason.
+        of this GPU, where one was seen, names the reason. In a kernel's log: a GPU that fell off the bus, or that the
+        driver could not initialise (RmInitAdapter failed), until the driver is loaded anew.
 
     Why it matters:
         Everything on the GPU is gone. Other ranks of the job spin in their next collective and look busy for minutes,
@@ -34,6 +36,7 @@ def gpu_lost(window: Window, _limits: Limits) -> Conclusions:
     for gpu in window.last.gpus:
         if gpu.is_lost and gpu.mig_parent_uuid is None:
             yield _finding(window, gpu)
+    yield from lost_by_log.lost(window)
 
 
 def _finding(window: Window, gpu: Gpu) -> Finding:
@@ -45,6 +48,8 @@ def _finding(window: Window, gpu: Gpu) -> Finding:
     if number is not None:
         reason.append(f"Xid {number}")
     job = window.job_of(gpu.uuid)
+    link = lost_by_log.link_errors(window, gpu.uuid)
+    fixes = (*lost_by_log.GONE[:-1], *((lost_by_log.RESEAT,) if link else ()), lost_by_log.GONE[-1])
     return Finding(
         rule="gpu-lost",
         severity="critical",
@@ -52,18 +57,17 @@ def _finding(window: Window, gpu: Gpu) -> Finding:
         subject=Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid),
         summary=f"GPU {gpu.index} lost ({', '.join(reason) or 'the driver no longer reaches it'})",
         cause=None if number is None else f"xid-{number}",
+        cause_text="errors on a PCIe link of this machine came before" if link else None,
         fix_text="save what you can, reboot the node",
-        evidence=tuple(
-            Evidence(name=event.kind, value=event.text or (f"Xid {event.xid}" if event.xid else None))
-            for event in told[-3:]
+        evidence=(
+            *(
+                Evidence(name=event.kind, value=event.text or (f"Xid {event.xid}" if event.xid else None))
+                for event in told[-3:]
+            ),
+            *(Evidence(name="PCIe", value=one.event.text) for one in link[:1]),
         ),
         cost=Cost(lost_pct=100.0) if job is not None else None,
-        fixes=(
-            "save what the host still holds: a checkpoint in memory may still be written",
-            "dmesg | grep -i nvrm",
-            "reboot the node",
-            "if it comes back: check power cables, riser and heat, then return the card",
-        ),
+        fixes=fixes,
         command="dmesg | grep -i nvrm",
         onset_s=_lost_ago_s(window, gpu),
     )

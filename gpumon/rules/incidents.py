@@ -8,17 +8,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.model import Event, Job, Severity
-from gpumon.rules.xids import RECOVERY, ROOTS, Xid, known
+from gpumon.rules.logged import DAY_S, delay_s, driver_started_s, is_logged, stands, times
+from gpumon.rules.xids import RECOVERY, RECOVERY_ACTIONS, ROOTS, Xid, known
 from gpumon.window import Window
 
-CLEANUP = 45
+CLEANUP, RECOVERY_CODE = 45, 154
+PROGRAMS = (13, 31, 32, 43)
+"""Faults of programs that make the GPU a suspect where different ones meet them."""
 _MILDER: tuple[Severity, ...] = ("critical", "warning", "info")
 _STORM_S = 60.0
+_ASKS = "driver asks for "
 _OLD_S = 60.0
 """What happened longer before it came to our knowledge is the past: it explains, and raises nothing."""
 _WEEK_S = 604_800.0
-_RECOVERY = re.compile(r"recovery action changed from \S+ \([^)]*\) to 0x([0-9a-fA-F]+)")
-_PATTERN = re.compile(r"Xid \([^)]*\): (\d+)")
+_RECOVERY = re.compile(r"recovery action changed from \S{1,10} \([^)]{0,40}\) to 0x([0-9a-fA-F]{1,4})\b")
+_PATTERN = re.compile(r"\bXid \([^)]{1,40}\): (\d{1,5})\b")
+_NAME = re.compile(r", pid='?(\d{1,10})'?, name=([^,<>]{1,40}),")
 
 
 class Told(NamedTuple):
@@ -51,6 +56,23 @@ class Incident(NamedTuple):
         """Processes that the lines name."""
         return tuple(dict.fromkeys(line.event.pid for line in self.lines if line.event.pid is not None))
 
+    def codes(self) -> frozenset[int]:
+        """Numbers among the lines."""
+        return frozenset(line.xid.code for line in self.lines)
+
+    def process(self, pid: int) -> str:
+        """``pid 4242 (python)``, where a line names it."""
+        for line in self.lines:
+            found = _NAME.search(line.event.text or "")
+            if found is not None and int(found[1]) == pid:
+                return f"pid {pid} ({found[2]})"
+        return f"pid {pid}"
+
+    def wish(self) -> str | None:
+        """What the driver asks for by now: ``a reset``."""
+        asked = [line.xid for line in self.lines if line.xid.code == RECOVERY_CODE]
+        return asked[-1].meaning.removeprefix(_ASKS) if asked and asked[-1].meaning.startswith(_ASKS) else None
+
 
 def xid_of(event: Event) -> int | None:
     """The number of an event, from its field or from the kernel's line."""
@@ -70,19 +92,20 @@ def told_lines(window: Window, seconds: float, *, is_past: bool = False) -> list
             code = 79
         if code is None:
             continue
-        old_s = 0.0 if event.time_s is None else window.last.time_s - age_s - event.time_s
-        if (old_s > _OLD_S) == is_past and old_s < _WEEK_S:
-            times = int((event.values or {}).get("count", 1.0))
-            found.append(Told(max(0.0, age_s + min(old_s, _OLD_S)), _read(known(code), text), event, times))
+        late_s = delay_s(window, age_s, event)
+        is_old = late_s > _OLD_S and not is_logged(event)
+        if is_old == is_past and (is_logged(event) or late_s < _WEEK_S):
+            true_s = age_s + (late_s if is_logged(event) else min(late_s, _OLD_S))
+            found.append(Told(max(0.0, true_s), _read(known(code), text), event, times(event)))
     return found
 
 
 def _read(xid: Xid, text: str) -> Xid:
     """The number in the light of its line."""
     action = _RECOVERY.search(text)
-    if xid.code == 154 and action is not None and (number := int(action[1], 16)):
+    if xid.code == RECOVERY_CODE and action is not None and (number := int(action[1], 16)):
         words = RECOVERY.get(number, f"recovery action {number}")
-        return Xid(154, f"driver asks for {words}", "hardware", "read-text", "critical")
+        return Xid(154, f"{_ASKS}{words}", "hardware", RECOVERY_ACTIONS.get(number, "read-text"), "critical")
     if 144 <= xid.code <= 150 and "Nonfatal" in text:
         return xid._replace(severity="warning")
     return xid
@@ -91,7 +114,7 @@ def _read(xid: Xid, text: str) -> Xid:
 def incidents(window: Window, seconds: float) -> list[Incident]:
     """What happened lately, one per GPU; lines that only clean up after something are none by themselves."""
     by_gpu: dict[str | None, list[Told]] = {}
-    for line in told_lines(window, seconds):
+    for line in (*_standing(window, seconds), *told_lines(window, seconds)):
         by_gpu.setdefault(line.event.gpu_uuid, []).append(line)
     found = []
     for uuid, lines in by_gpu.items():
@@ -101,6 +124,32 @@ def incidents(window: Window, seconds: float) -> list[Incident]:
         lead = min(telling or lines, key=_precedence)
         found.append(Incident(uuid, lead.xid, lead.xid.severity, tuple(lines)))
     return found
+
+
+def _standing(window: Window, seconds: float) -> list[Told]:
+    """Lines of a log from before the last seconds, where broken or suspected hardware still waits for what to do.
+
+    Nothing else tells how such a GPU is: a log has no readings of it. It is over when the driver is loaded anew, or
+    says that it asks for nothing any more.
+    """
+    if not any(is_logged(event) for event in window.events(DAY_S)):
+        return []
+    started_s = driver_started_s(window)
+    recent = {id(line.event) for line in told_lines(window, seconds)}
+    lines = [line for line in told_lines(window, DAY_S) if is_logged(line.event) and stands(line.age_s, started_s)]
+    suspects = {uuid for uuid in {line.event.gpu_uuid for line in lines} if _programs(lines, uuid) > 1}
+    older: dict[str | None, list[Told]] = {}
+    for line in lines:
+        before = older.setdefault(line.event.gpu_uuid, [])
+        if line.xid.code == RECOVERY_CODE and "to 0x0" in (line.event.text or ""):
+            before.clear()
+        elif before or _waits(line.xid) or (line.xid.code in PROGRAMS and line.event.gpu_uuid in suspects):
+            before.append(line)
+    return [line for lines in older.values() for line in lines if id(line.event) not in recent]
+
+
+def _waits(xid: Xid) -> bool:
+    return xid.severity == "critical" and xid.blame in ("hardware", "driver")
 
 
 def _precedence(line: Told) -> tuple[int, int, float]:
@@ -128,7 +177,10 @@ def job_of(window: Window, incident: Incident) -> Job | None:
     return next((job for job in on_it if job.started_s is None or job.started_s <= then_s), None)
 
 
-def programs_on(window: Window, uuid: str | None, codes: Sequence[int]) -> int:
-    """How many different processes met one of these numbers on a GPU, as far back as the kernel's log goes."""
-    lines = [*told_lines(window, 86_400.0, is_past=True), *told_lines(window, 86_400.0)]
-    return len({line.event.pid for line in lines if line.xid.code in codes and line.event.gpu_uuid == uuid} - {None})
+def programs_on(window: Window, uuid: str | None) -> int:
+    """How many different processes met a program's fault on a GPU, as far back as the kernel's log goes."""
+    return _programs([*told_lines(window, DAY_S, is_past=True), *told_lines(window, DAY_S)], uuid)
+
+
+def _programs(lines: Sequence[Told], uuid: str | None) -> int:
+    return len({line.event.pid for line in lines if line.xid.code in PROGRAMS and line.event.gpu_uuid == uuid} - {None})

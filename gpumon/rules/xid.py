@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
+
 from gpumon.model import Evidence, Finding, Gpu, Job, Severity, Subject
 from gpumon.rules import xids
-from gpumon.rules.incidents import Incident, incidents, job_of, programs_on
+from gpumon.rules.incidents import PROGRAMS, RECOVERY_CODE, Incident, incidents, job_of, programs_on
+from gpumon.rules.logged import address, name_of, subject_of
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.window import Window
@@ -39,15 +44,22 @@ def xid(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         Xid 45 comes by the thousand when programs end, and is no fault by itself. A program that fails with 13 or 31
         is mostly wrong itself; a GPU on which different programs fail so is not. Lines from before gpumon was started
-        explain, and raise nothing.
+        explain, and raise nothing; in a kernel's log that is read afterwards they are what it is about, and broken
+        hardware stays so until the driver is loaded anew.
     """
     gpus = {gpu.uuid: gpu for gpu in window.last.gpus}
     by_subject: dict[str, Finding] = {}
-    for incident in incidents(window, limits.shown_s):
+    current = incidents(window, limits.shown_s)
+    linked = sum(one.lead.action == "nvlink" for one in current)
+    for incident in current:
         job = job_of(window, incident)
         if incident.lead.blame == "program" and _has_recovered(window, incident, job):
             continue
         found = _finding(window, incident, gpus.get(incident.uuid or ""), job, limits)
+        others = linked - (incident.lead.action == "nvlink")
+        if others and (incident.lead.action == "nvlink" or incident.lead.code == RECOVERY_CODE):
+            whose = f"{others} other GPU{'s' * (others > 1)}"
+            found = msgspec.structs.replace(found, cause_text=f"NVLink errors of {whose} at the same time: the fabric")
         # The ranks of one job fail together: its first GPU tells.
         earlier = by_subject.get(found.subject.key())
         if earlier is None or (found.onset_s or 0.0) > (earlier.onset_s or 0.0):
@@ -62,38 +74,55 @@ def _has_recovered(window: Window, incident: Incident, job: Job | None) -> bool:
 
 
 def _finding(window: Window, incident: Incident, gpu: Gpu | None, job: Job | None, limits: Limits) -> Finding:
-    lead, index = incident.lead, None if gpu is None else gpu.index
-    who = "a GPU" if index is None else f"GPU {index}"
-    processes = programs_on(window, incident.uuid, (13, 31)) if lead.code in (13, 31) else 0
+    lead = incident.lead
+    first = next(line for line in incident.lines if line.xid.code == lead.code)
+    who = name_of(gpu, incident.uuid, first.event.text)
+    which = gpu.index if gpu is not None else address(incident.uuid, first.event.text)
+    processes = programs_on(window, incident.uuid) if lead.code in PROGRAMS else 0
     is_suspect = processes >= limits.suspect_programs
     is_about_job = lead.blame == "program" and job is not None and not is_suspect
     severity: Severity = incident.severity
     name = who if job is None or not is_about_job else job.name[:20]
-    first = next(line for line in incident.lines if line.xid.code == lead.code)
     texts = [line.event.text for line in incident.lines if line.event.text and line.xid.code == lead.code]
+    wish = incident.wish() if lead.code != RECOVERY_CODE else None
     return Finding(
         rule="xid",
         severity=severity,
         confidence="likely" if lead.blame in ("program", "either") else "certain",
-        subject=_subject(gpu, job if is_about_job else None),
+        subject=_subject(incident, gpu, job if is_about_job else None),
         summary=f"{name}: {lead.meaning} (Xid {lead.code})",
         cause=f"xid-{lead.code}",
         cause_text=_cause(incident, who, processes if is_suspect else 0),
-        fix_text=xids.fix_of(lead, index),
+        fix_text=xids.fix_of(lead, which),
         evidence=(
             Evidence(name="reported", value=incident.counted()),
-            *(Evidence(name="process", value=f"pid {pid}") for pid in incident.pids()[:2]),
+            *(Evidence(name="the driver asks for", value=wish) for _ in range(wish is not None)),
+            *(Evidence(name="process", value=incident.process(pid)) for pid in incident.pids()[:2]),
             *(Evidence(name="the driver's line", value=text) for text in texts[:1]),
         ),
-        fixes=xids.fixes_of(lead, index),
-        command=xids.command_of(lead, index),
+        fixes=(*_first_fixes(incident, wish, is_suspect=is_suspect), *xids.fixes_of(lead, which)),
+        command=xids.command_of(lead, which),
         onset_s=first.age_s,
     )
+
+
+def _first_fixes(incident: Incident, wish: str | None, *, is_suspect: bool) -> Iterator[str]:
+    """What this incident needs before what its number always needs."""
+    if is_suspect:
+        yield "the same program each time? mostly that one's fault. Different ones? test the GPU, use another meanwhile"
+    if wish is not None:
+        yield f"the driver asks for {wish}: no new jobs on it before that"
+    if 64 in incident.codes():
+        yield "stop using it and return the card: its spare memory rows are used up"
 
 
 def _cause(incident: Incident, who: str, processes: int) -> str | None:
     if processes:
         return f"{processes} processes failed so on {who}: the program, or the GPU"
+    if incident.lead.action == "memory-error":
+        return _memory_cause(incident.codes())
+    if incident.lead.code in (119, 120):
+        return "driver or firmware (GSP); the processes named are its victims"
     return {
         "program": f"mostly the program's own fault; {who} is healthy",
         "hardware": "the GPU's hardware",
@@ -103,9 +132,14 @@ def _cause(incident: Incident, who: str, processes: int) -> str | None:
     }[incident.lead.blame]
 
 
-def _subject(gpu: Gpu | None, job: Job | None) -> Subject:
+def _memory_cause(codes: frozenset[int]) -> str:
+    """The GPU's memory, and what the numbers that followed say of it."""
+    reach = "; every program on it is hit" if 95 in codes else "; contained to one program" if 94 in codes else ""
+    rows = ", no spare row left" if 64 in codes else ", a reset replaces the row" if 63 in codes else ""
+    return f"the GPU's memory{reach}{rows}"
+
+
+def _subject(incident: Incident, gpu: Gpu | None, job: Job | None) -> Subject:
     if job is not None:
         return Subject(kind="job", job=job.id, gpu=None if gpu is None else gpu.index)
-    if gpu is not None:
-        return Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid)
-    return Subject(kind="host")
+    return subject_of(gpu, incident.uuid)

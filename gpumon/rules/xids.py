@@ -29,6 +29,10 @@ Action = Literal[
 ]
 
 
+Which = int | str | None
+"""A GPU as nvidia-smi takes it after ``-i``: its index, or its address."""
+
+
 class Xid(NamedTuple):
     """One number."""
 
@@ -128,20 +132,23 @@ RECOVERY = {
 }
 """What the driver asks for by NVML's recovery actions, in plain words."""
 
+RECOVERY_ACTIONS: Mapping[int, Action] = {1: "reset", 2: "reboot", 4: "reset", 6: "reset", 7: "reboot"}
+"""What is to be done for it, where that is not the text's own business."""
+
 
 def known(code: int) -> Xid:
     """The number's entry; one that NVIDIA has added since is a warning for support."""
     return XIDS.get(code) or Xid(code, "error unknown to gpumon", "either", "support", "warning")
 
 
-def reset_command(index: int | None) -> str:
+def reset_command(which: Which) -> str:
     """Resets one GPU."""
-    return "nvidia-smi --gpu-reset" + ("" if index is None else f" -i {index}")
+    return "nvidia-smi --gpu-reset" + ("" if which is None else f" -i {which}")
 
 
-def fix_of(xid: Xid, index: int | None) -> str:
+def fix_of(xid: Xid, which: Which) -> str:
     """For the headline."""
-    gpu = "the GPU" if index is None else f"GPU {index}"
+    gpu = "the GPU" if which is None else f"GPU {which}"
     return {
         "restart-program": "look at its own error, restart it" if xid.blame != "hardware" else "restart the job",
         "ignore": "nothing, unless it repeats",
@@ -159,19 +166,19 @@ def fix_of(xid: Xid, index: int | None) -> str:
     }[xid.action]
 
 
-def fixes_of(xid: Xid, index: int | None) -> tuple[str, ...]:
+def fixes_of(xid: Xid, which: Which) -> tuple[str, ...]:
     """All that there is to do, in order."""
-    reset = f"stop its jobs, then {reset_command(index)}"
+    reset = f"stop its jobs, then {reset_command(which)}"
     again = "if it comes back: cables, riser, heat; then return the card (nvidia-bug-report.sh)"
     found: dict[Action, tuple[str, ...]] = {
         "restart-program": (
             "run the program once under compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1, to see the line at fault",
             "restart it from its last checkpoint",
-            f"if other programs fail on this GPU too: dcgmi diag -r 3{'' if index is None else f' -i {index}'}",
+            f"if other programs fail on this GPU too: dcgmi diag -r 3{'' if which is None else f' -i {which}'}",
         ),
         "ignore": ("nothing now; if it repeats, report it with nvidia-bug-report.sh",),
         "monitor": ("nothing now: the GPU still works", "if the number keeps growing: report it"),
-        "finish-then-reset": ("let the job finish: the row is already replaced", f"then {reset_command(index)}"),
+        "finish-then-reset": ("let the job finish: the row is already replaced", f"then {reset_command(which)}"),
         "reset": (reset, again),
         "reboot": ("save what the host still holds", "dmesg | grep -i nvrm", "reboot the node", again),
         "check-power": ("power off and plug in every power cable of the card", "then reboot"),
@@ -189,18 +196,24 @@ def fixes_of(xid: Xid, index: int | None) -> tuple[str, ...]:
     if xid.code == 94:
         return (
             "restart the job that was hit: others go on unharmed",
-            f"when convenient: {reset_command(index)}",
+            f"when convenient: {reset_command(which)}",
             again,
+        )
+    if xid.code in (119, 120):
+        return (
+            reset,
+            "if that hangs as well: reboot the node",
+            "if it comes back: a newer driver; with NVIDIA's own modules also nvidia.NVreg_EnableGpuFirmware=0",
         )
     if xid.action == "restart-program" and xid.blame == "either":
         return ("restart the program", *found["restart-program"][2:], reset)
     return found[xid.action]
 
 
-def command_of(xid: Xid, index: int | None) -> str | None:
+def command_of(xid: Xid, which: Which) -> str | None:
     """The command among them, where there is one that helps at once."""
     if xid.action in ("reset", "memory-error", "finish-then-reset"):
-        return reset_command(index)
+        return reset_command(which)
     if xid.action == "nvlink":
         return "nvidia-smi nvlink -s"
     return "dmesg | grep -i nvrm" if xid.action in ("reboot", "support", "read-text") else None
