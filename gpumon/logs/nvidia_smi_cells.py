@@ -32,6 +32,7 @@ _ECC_PAIR = re.compile(r"\d{1,12} +(\d{1,12})")
 _SHARED = re.compile(r"GB10\b|Thor\b|Orin\b|Xavier|Tegra", re.IGNORECASE)
 _SLASH = re.compile(r"(?<!N)/")
 _COMPUTE_MODES = {"d": "default", "p": "prohibited", "e.p": "exclusive-process", "e.t": "exclusive-thread"}
+_WHOLE = ("%", "C", "W", "MiB", "MB", "N/A", ERROR, ":", "Default", "Process", "Thread", "Prohibited", "abled", "Off")
 _SENSOR_NAMES = ("fan", "temperature", "performance state", "power", "power limit")
 _SENSOR_OF_UNIT = {"%": 0, "C": 1, "W": 3}
 _SENSOR_FIELDS = {"fan": "fan_pct", "temperature": "temperature_c", "power": "power_w", "power limit": "power_limit_w"}
@@ -74,6 +75,13 @@ def is_rule(cell: str) -> bool:
 def is_title(cell: str) -> bool:
     """Whether it names a column."""
     return _TITLES.match(cell) is not None
+
+
+def without_stump(cell: str) -> str:
+    """A cell of which the end is missing, without the word or number that may not be whole."""
+    if cell.endswith(_WHOLE):
+        return cell
+    return cell.rpartition(" ")[0].rstrip()
 
 
 def bus_in(cell: str) -> str | None:
@@ -275,6 +283,11 @@ class Listed(NamedTuple):
     ci: int | None
     use: Use
     """With the GPU's index only."""
+
+
+def is_refused(text: str) -> bool:
+    """Whether a row says that the processes of a GPU are not told."""
+    return re.fullmatch(r"\d{1,3} {1,40}(?:Not Supported|N/A)", text[:80]) is not None
 
 
 @lru_cache(maxsize=4096)

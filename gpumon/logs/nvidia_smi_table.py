@@ -14,16 +14,16 @@ from gpumon.logs.values import has_zone, moment
 _VERSIONS = re.compile(r"NVIDIA-SMI +(\d[\d.]{2,15})(?=.{0,60}Driver Version: *(\d[\d.]{2,15}))?")
 _CUDA = re.compile(r"CUDA Version: *(\d{1,2}\.\d{1,2})")
 _BEGINS = re.compile(
-    r"NVIDIA-SMI +\d[\d.]{2,15}.{1,60}Driver Version"
-    r"|\| *GPU +Name\b.{1,60}\|"
-    r"|\| *Fan +Temp +Perf\b"
-    r"|\| *\d{1,3}\.? +\S[^|]{0,80}\| *[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f] "
-    r"|\| *(?:\d{1,3} ?%|N/A|ERR!) +(?:\d{1,3} ?C|ERR!|N/A) +(?:P\d{1,2}|N/A|ERR!) [^|]{1,60}\|"
-    r"|\| *(?:Compute p|P)rocesses: .{0,80}\|"
-    r"|\| *GPU +(?:GI +CI +)?PID +(?:Type +)?Process name\b"
-    r"|\| *MIG devices: .{0,80}\|"
-    r"|\| *\d{1,3} +(?:(?:N/A|\d{1,3}) +(?:N/A|\d{1,3}) +)?\d{1,10} +(?:C\+G|M\+C|[CG]) +\S.{0,200}"
-    r" (?:\d{1,9}MiB|N/A) *\|"
+    r"NVIDIA-SMI {1,60}\d[\d.]{2,15}.{1,60}Driver Version"
+    r"|\| {0,60}GPU {1,60}Name\b.{1,60}\|"
+    r"|\| {0,60}Fan {1,60}Temp {1,60}Perf\b"
+    r"|\| {0,60}\d{1,3}\.? {1,60}\S[^|]{0,80}\| {0,60}[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f] "
+    r"|\| {0,60}(?:\d{1,3} ?%|N/A|ERR!) {1,60}(?:\d{1,3} ?C|ERR!|N/A) {1,60}(?:P\d{1,2}|N/A|ERR!) [^|]{1,60}\|"
+    r"|\| {0,60}(?:Compute p|P)rocesses: .{0,80}\|"
+    r"|\| {0,60}GPU {1,60}(?:GI {1,60}CI {1,60})?PID {1,60}(?:Type {1,60})?Process name\b"
+    r"|\| {0,60}MIG devices: .{0,80}\|"
+    r"|\| {0,60}\d{1,3} {1,60}(?:(?:N/A|\d{1,3}) {1,60}(?:N/A|\d{1,3}) {1,60})?\d{1,10} {1,60}"
+    r"(?:C\+G|M\+C|[CG]) {1,60}\S.{0,200} (?:\d{1,9}MiB|N/A) *\|"
 )
 _CLOCK = re.compile(r"\d{1,2}:\d{2}")
 _DATED = re.compile(r"[^A-Za-z0-9]{0,20}(?:(?:time(?:stamp)?|date) {0,2}[:=] {0,4})?(.{0,60})", re.IGNORECASE)
@@ -33,7 +33,7 @@ _ONLY_RULE = re.compile(r"[-=_*#~+ ]{3,}")
 _DIGITS = re.compile(r"\d+")
 _PREFIX_MAX = 60
 """What other programs write in front of a line: a time, a container's name, a rank."""
-_ROW_MAX = 1000
+_ROW_MAX = 16_384
 _NEAR_LINES = 4
 """A date stands at most so many lines above its table."""
 _USED_BYTES = 512 * 1024**2
@@ -79,6 +79,7 @@ class NvidiaSmiTable:
         self._leave_out = leave_out
         self._table = _Table()
         self._open_row: str | None = None
+        self._is_in_row = False
         self._prefix = ""
         self._time_s: float | None = None
         self._has_zone = False
@@ -100,17 +101,23 @@ class NvidiaSmiTable:
 
     def take(self, line: str) -> bool:
         """Read a line of the table, or one between two tables of a loop."""
-        if self._open_row is not None:
-            row, self._open_row = self._open_row, None
-            if _continues(line):
-                self._row(row + line.strip("\r\n"))
+        row, self._open_row = self._open_row, None
+        is_rest = (
+            self._is_in_row and _continues(line) and (not self._prefix or _pattern(_split(line)[0]) != self._prefix)
+        )
+        if row is not None:
+            self._row(row + line if is_rest else row)
+            if is_rest:
                 return True
-            self._row(row)
-        if not line or line.isspace():
+        if is_rest:  # it was wrapped just behind a border
+            return self._row(f"|{line}")
+        self._is_in_row = False
+        if not line or line.isspace() or _pattern(line) == self._prefix:
             return True
         prefix, row = _split(line[:_ROW_MAX])
         if row and (_pattern(prefix) == self._prefix or not prefix.strip() or _BEGINS.search(row)):
-            if row.endswith(("|", "+")) or row[0] == "+":
+            self._is_in_row = row[0] != "+"
+            if row.rstrip().endswith(("|", "+")) or row[0] == "+":
                 return self._row(row)
             self._open_row = row
             return True
@@ -129,6 +136,7 @@ class NvidiaSmiTable:
         if self._open_row is not None:
             row, self._open_row = self._open_row, None
             self._row(row)
+        self._is_in_row = False
         self._finish()
 
     # --- lines -----------------------------------------------------------------------------------
@@ -173,11 +181,15 @@ class NvidiaSmiTable:
         """Read a row; False where it is of something else."""
         inside = row.strip("| \t")
         if not inside or cells.is_rule(inside.replace("|", "-")):
-            self._rule(row)
+            if inside and "=" not in inside and self._table.section == "processes":
+                self._close_list()
             return True
         if self._table.section == "processes" and self._process(inside):
+            self._table.is_damaged = self._table.is_damaged or not row.rstrip().endswith("|")
             return True
         parts = [part.strip()[: cells.CELL_MAX] for part in row.split("|")]
+        if parts[-1]:
+            parts[-1] = cells.without_stump(parts[-1])
         parts = [part for part in parts if part and not cells.is_rule(part)]
         if self._table.section == "mig" and self._instance(parts):
             return True
@@ -190,11 +202,10 @@ class NvidiaSmiTable:
             self._leave_out("a cell that is none of the nvidia-smi table")
         return any(known)
 
-    def _rule(self, row: str) -> None:
-        """A line between rows; the one below the processes ends their list."""
+    def _close_list(self) -> None:
+        """The line below the processes ends their list; there is one above their title as well."""
         table = self._table
-        if table.section == "processes" and row.startswith(("+", "|-")) and "=" not in row:
-            table.is_closed = table.is_closed or bool(table.listed) or table.says_none
+        table.is_closed = table.is_closed or bool(table.listed) or table.says_none
 
     def _cell(self, cell: str) -> bool:
         """Read a cell wherever it stands; False where it is none of the table's."""
@@ -232,7 +243,7 @@ class NvidiaSmiTable:
         if not rows or (bus is not None and rows[-1].bus not in {None, bus}):
             # The beginning of its row is missing: its number is its place in the table.
             fresh = cells.Row(None if bus is not None else len(rows))
-            if not cells.put(fresh, cell):
+            if not cells.put(fresh, cell) or (bus is None and not fresh.seen - {"ecc", "mig"}):
                 return False
             rows.append(fresh)
             return True
@@ -242,7 +253,7 @@ class NvidiaSmiTable:
         return cells.put(rows[-1], cell)
 
     def _versions(self, versions: re.Match[str], cuda: re.Match[str] | None) -> None:
-        if self._table.has_table() or "driver_version" in self._table.host:
+        if self._table.has_table() or not {"driver_version", "driver_error"}.isdisjoint(self._table.host):
             self._finish()
         library, driver = (None if text is None else text.rstrip(".") for text in versions.groups())
         host = self._table.host
@@ -267,11 +278,13 @@ class NvidiaSmiTable:
         return found is not None or (len(parts) == 1 and "MiB" in parts[0])
 
     def _process(self, text: str) -> bool:
+        if cells.is_refused(text):
+            self._table.is_damaged = True
+            return True
         found = cells.process(text)
-        if found is None:
-            return False
-        self._table.listed.append(found)
-        return True
+        if found is not None:
+            self._table.listed.append(found)
+        return found is not None
 
     # --- what is given ---------------------------------------------------------------------------
 
@@ -326,7 +339,7 @@ def _split(line: str) -> tuple[str, str]:
     begins = min((at for at in (line.find("|"), line.find("+-"), line.find("+=")) if at >= 0), default=-1)
     if begins < 0 or begins > _PREFIX_MAX:
         return "", ""
-    return line[:begins], line[begins:].rstrip()
+    return line[:begins], line[begins:]
 
 
 def _pattern(prefix: str) -> str:
