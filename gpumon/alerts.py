@@ -187,7 +187,7 @@ class AlertFold:
             pending = self._pending[key] = _Pending(window.elapsed_s - (finding.onset_s or 0.0))
         else:
             pending.held_s += window.passed_s
-        if pending.held_s >= self._rules[finding.rule].hold_s:
+        if finding.has_happened or pending.held_s >= self._rules[finding.rule].hold_s:
             del self._pending[key]
             self._raise(key, finding, pending.since_s, window)
 

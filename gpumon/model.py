@@ -394,6 +394,8 @@ class Finding(Value, frozen=True, kw_only=True):
     """Seconds before the window's end at which the trouble began, where the rule can tell."""
     explained_by: tuple[str, ...] = ()
     """Rules that explain this very finding, besides those that explain whatever its rule finds."""
+    has_happened: bool = False
+    """An event: it is true without lasting, whatever its rule asks of states."""
 
 
 class Abstention(Value, frozen=True, kw_only=True):

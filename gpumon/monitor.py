@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -59,8 +59,8 @@ class _Judged:
 
     def judge(self, window: Window) -> None:
         """Conclude anew where it is time to; in between the last conclusions stand."""
-        if window.elapsed_s < self.due_s:
-            return
+        if window.elapsed_s < self.due_s and not window.last.events:
+            return  # an event may be the last thing that is heard
         wait_s = self.rule.every_s * (1.0 if self.due_s else self._first_share)
         self.due_s = window.elapsed_s + wait_s - window.interval_s / 2
         concluded = tuple(self.rule.check(window, self.limits))
@@ -122,6 +122,24 @@ class Monitor:
                     if one.strength >= 1.0
                 )
         return tuple(found)
+
+    def at_once(self, window: Window, alerts: Iterable[Alert]) -> tuple[Finding, ...]:
+        """What rules say of the last reading by itself, where there is no time to see anything last.
+
+        Args:
+            window: the end of the run.
+            alerts: what is firing; it may explain what is found here.
+        """
+        found: list[tuple[Rule, Finding]] = []
+        for judged in self._judged:
+            if judged.rule.at_once is not None:
+                concluded = judged.rule.at_once(window, judged.limits)
+                found += ((judged.rule, one) for one in concluded if isinstance(one, Finding))
+        said = {(one.finding.rule, one.finding.subject.key()) for one in alerts if one.is_firing()}
+        said |= {(rule.id, one.subject.key()) for rule, one in found}
+        return tuple(
+            one for rule, one in found if not any((by, one.subject.key()) in said for by in rule.suppressed_by)
+        )
 
 
 def frames(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
-from gpumon.rules import memory
+from gpumon.rules import memory, ooms
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import label, leaves
@@ -48,7 +48,8 @@ def gpu_contention(window: Window, limits: Limits) -> Conclusions:
         Two processes of different jobs, each with more than 300 MiB on the GPU, and kernels of the second one in at
         least 10 % of a minute by the driver's own account. Another user's, container's or session's process is a
         warning, a second run of the same session information. A neighbour that only holds 10 % of the memory while
-        the GPU is nearly full is information as well.
+        the GPU is nearly full is information as well. A message that memory ran out, in a log, is critical if other
+        processes held what was missing.
 
     Why it matters:
         Two programs on a GPU take turns: each gets a part of it, and the memory of both must fit.
@@ -61,6 +62,7 @@ def gpu_contention(window: Window, limits: Limits) -> Conclusions:
         Several runs may share a GPU on purpose, as in a sweep of small models: mute it there. Ranks of one launcher,
         servers side by side, displays and MPS are never reported.
     """
+    yield from ooms.told_of(window, "gpu-contention")
     processes = {process.pid: process for process in window.last.processes}
     for gpu in leaves(window.last.gpus):
         tenants = [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Rank, Severity, Subject
-from gpumon.rules import memory
+from gpumon.rules import memory, ooms
 from gpumon.rules.memory import GIB, Holding
 from gpumon.rules.memory_leak import seconds_left
 from gpumon.rules.rule import Conclusions, rule
@@ -64,7 +64,8 @@ def oom_risk(window: Window, limits: Limits) -> Conclusions:
         With the probe: a steady growth of what is kept between steps that fills the memory within an hour (critical:
         ten minutes), or a peak within a step of at least 95 % that still rises. Without it, or where a step needs
         nearly all that is reserved: at least 92 % used (critical: 97 %) that rose by 1 % in the last half hour and
-        still does.
+        still does. In a log: PyTorch's, JAX's or TensorFlow's message that memory ran out, judged by its numbers: full,
+        larger than the card, an impossible size, a limit of the process, or free memory that it does not get.
 
     Why it matters:
         An out-of-memory error ends the run and costs everything since the last checkpoint.
@@ -78,6 +79,7 @@ def oom_risk(window: Window, limits: Limits) -> Conclusions:
         creeps up without any danger. Only the probe can tell the two apart. Frameworks that take all memory at the
         start are not judged.
     """
+    yield from ooms.told_of(window, "oom-risk")
     risks: list[tuple[Holding, _Risk]] = []
     for one in memory.holdings(window):
         used = memory.used_pct(one.gpu)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumon import units
 from gpumon.model import Evidence, Finding, Gpu, Process, Subject
+from gpumon.rules import ooms
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import busy_pct, label, leaves
@@ -37,7 +38,8 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         For a minute the GPU has at least 1 GiB (and 3 %) more in use than all processes on it hold together, or the
         driver lists a process that no longer exists while the GPU is idle. Processes that still hold the GPU's device
-        open are named. It is judged only where every process can be seen and tells its memory.
+        open are named. It is judged only where every process can be seen and tells its memory. A message that memory
+        ran out, in a log, counts where more was in use than all processes that it names hold.
 
     Why it matters:
         The next run does not fit, and nothing in the list of processes says why.
@@ -50,6 +52,7 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
         In a container, under WSL or behind hidepid processes are there and cannot be seen: it says nothing there. An
         MPS server holds the memory of its clients.
     """
+    yield from ooms.told_of(window, "vram-orphaned")
     host = window.last.host
     if host.sees_host_pids is False or host.processes_hidden is not None:
         return
