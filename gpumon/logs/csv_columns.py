@@ -90,6 +90,24 @@ def within(cell: str, least: float, most: float) -> float | None:
     return value if value is not None and least <= value <= most else None
 
 
+class Share:
+    """A utilization whose name does not say of what: percent as soon as one value is above 1, nothing before that."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_doubtful = False
+        self._is_percent = False
+
+    def __call__(self, cell: str) -> float | None:
+        """Percent; whole numbers always are."""
+        value = within(cell, 0.0, 100.0)
+        if value is None or self._is_percent or not ("." in cell or "," in cell):
+            return value
+        self._is_percent = value > 1.0
+        self.is_doubtful = not self._is_percent
+        return value if self._is_percent else None
+
+
 percent = partial(within, least=0.0, most=100.0)
 watts = partial(within, least=0.0, most=_MOST_W)
 limit_watts = partial(within, least=1.0, most=_MOST_W)

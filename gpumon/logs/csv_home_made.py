@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpumon.logs import csv_columns as of
@@ -13,6 +14,7 @@ from gpumon.logs.csv_columns import Column, Convert
 from gpumon.text import clean
 
 _WORDS = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z]+|\d+|%")
+_CASED_UNITS = re.compile(r"(?:MHz|GHz|[KMG]iB|mW|kB)(?![a-z])")
 _UNITS = {
     "%": "pct",
     "pct": "pct",
@@ -146,8 +148,8 @@ class Meaning(NamedTuple):
     columns: tuple[Column | None, ...]
     doubts: tuple[str, ...]
     """Names that leave open which quantity or unit they mean."""
-    open_sizes: frozenset[int] = frozenset()
-    """Positions of memory columns whose unit their total has to show."""
+    open_sizes: Mapping[int, str] = MappingProxyType({})
+    """Position and name of memory columns whose unit their total has to show."""
 
 
 def meaning(headers: Sequence[str]) -> Meaning | None:
@@ -173,7 +175,7 @@ def settled(found: Meaning, cells: Sequence[str]) -> Meaning:
         column = columns[i]
         if column is not None:
             columns[i] = of.sized(column, unit) if unit else None
-    doubts = found.doubts if unit else (*found.doubts, "memory")
+    doubts = found.doubts if unit else (*found.doubts, *found.open_sizes.values())
     return Meaning(tuple(columns), doubts)
 
 
@@ -195,11 +197,11 @@ def _home_made(headers: Sequence[str]) -> Meaning | None:
     doubts = tuple(
         clean(header.strip(), 40) for header, (_, is_doubtful) in zip(headers, found, strict=True) if is_doubtful
     )
-    sizes = frozenset(
-        i
+    sizes = {
+        i: clean(header.strip(), 40)
         for i, (header, column) in enumerate(zip(headers, columns, strict=True))
         if column is not None and of.is_size(column) and not _is_dotted(header)
-    )
+    }
     return Meaning(columns, doubts, sizes)
 
 
@@ -219,7 +221,8 @@ def _is_of_gpus(columns: Sequence[Column], parts: Sequence[frozenset[str]]) -> b
 
 def _words(header: str) -> frozenset[str]:
     """The words of a name, units included, in one spelling."""
-    return frozenset(_SAME.get(word, word) for word in map(str.lower, _WORDS.findall(header)))
+    text = _CASED_UNITS.sub(lambda unit: unit.group().lower(), header)
+    return frozenset(_SAME.get(word, word) for word in map(str.lower, _WORDS.findall(text)))
 
 
 def _column(header: str, words: frozenset[str], *, needs_gpu: bool) -> tuple[Column | None, bool]:
@@ -244,11 +247,13 @@ def _column(header: str, words: frozenset[str], *, needs_gpu: bool) -> tuple[Col
     quantity = _QUANTITIES.get(bare)
     unit = next(iter(units), None) if len(units) <= 1 else ""
     if quantity is not None and unit in quantity.units and is_ours:
-        return _converted(quantity, unit), False
+        return _converted(quantity, unit, header), False
     return None, is_ours and not _MEASURES.isdisjoint(bare)
 
 
-def _converted(quantity: _Quantity, unit: str | None) -> Column:
+def _converted(quantity: _Quantity, unit: str | None, header: str) -> Column:
+    if unit is None and quantity.field == "utilization_pct":
+        return Column(quantity.field, of.Share(clean(header.strip(), 40)))
     if unit in _BYTES:
         return of.sized(Column(quantity.field, quantity.convert), unit)
     if unit in _SCALES:

@@ -10,7 +10,7 @@ from typing import Any
 from gpumon.logs import csv_columns as of
 from gpumon.logs import values
 from gpumon.logs.csv_clock import Clock
-from gpumon.logs.csv_columns import Column, Convert
+from gpumon.logs.csv_columns import Column, Convert, Share
 from gpumon.logs.reading import Place
 
 _CELLS_MAX = 16_384
@@ -31,6 +31,7 @@ class _Cells(dict[str, Any]):
     def __init__(self, field: str, convert: Convert) -> None:
         super().__init__()
         self._field, self._convert = field, convert
+        self._is_open = isinstance(convert, Share)
 
     def __missing__(self, cell: str) -> tuple[str, Any] | None:
         text = cell.strip(" \t\"'")
@@ -38,10 +39,28 @@ class _Cells(dict[str, Any]):
         pair = None if value is None else (self._field, value)
         if value is None and "is lost" in text.lower():
             pair = ("is_lost", True)
+        if pair is None and self._is_open:
+            return None
         if len(self) >= _CELLS_MAX:
             self.clear()
         self[cell] = pair
         return pair
+
+
+class _LastCell:
+    """The last cell of a row that was cut has lost its unit, and maybe digits too."""
+
+    def __init__(self, convert: Convert) -> None:
+        self._convert = convert
+        self._unit = ""
+
+    def __call__(self, cell: str) -> object:
+        unit = cell.partition(" ")[2]
+        if cell[:1].isdigit():
+            if self._unit and not unit:
+                return None
+            self._unit = unit
+        return self._convert(cell)
 
 
 class _Places(dict[Any, Place | None]):
@@ -80,10 +99,15 @@ class Table:
         self.has_places = bool(named)
         self._place_cells: Callable[[Sequence[str]], Any] = itemgetter(*(i for i, _ in named)) if named else len
         self._places = _Places([column for _, column in named])
+        self.is_keyed = self.has_places or self.clock is not None
+        """A line with the right number of cells whose keys can be read is a row, even if nothing else in it can."""
         plain = [(i, column) for i, column in enumerate(columns) if column is not None and _is_fact(column)]
         plain.sort(key=lambda pair: pair[1].rank)
         self._pick = _picker([i for i, _ in plain])
-        self._cells = tuple(_Cells(column.field, column.convert) for _, column in plain)
+        self._cells = tuple(
+            _Cells(column.field, _LastCell(column.convert) if i == self.width - 1 > 0 else column.convert)
+            for i, column in plain
+        )
         self.fields = frozenset(column.field for _, column in plain)
         self._reasons, self._times = self._named("reason."), self._named("counter.")
         self.host_fields = self._named("host.")
@@ -111,6 +135,11 @@ class Table:
     def of_host(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Take out of a row's facts what it says of the machine."""
         return {name: facts.pop(field) for field, name in self.host_fields if field in facts}
+
+    def doubts(self) -> list[str]:
+        """Names of utilizations that may be of 1 or of 100, after all rows."""
+        converts = (column.convert for column in self.columns if column is not None)
+        return [convert.name for convert in converts if isinstance(convert, Share) and convert.is_doubtful]
 
     def cells(self, line: str) -> list[str] | None:
         """The cells of a row that the separator alone does not cut rightly; None where their number stays wrong."""

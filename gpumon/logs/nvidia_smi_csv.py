@@ -77,6 +77,9 @@ class NvidiaSmiCsv:
         if self._unheaded is not None:
             self._decide(self._unheaded)
         self._ticks.end()
+        doubts = self._table.doubts() if self._table is not None else []
+        if doubts:
+            self._leave_out(f"left out: {', '.join(doubts)} (a share of 1 or of 100)")
 
     def _take_other(self, line: str) -> bool:
         """A line that is no plain row: blank, a header, the first row after one, a damaged row."""
@@ -130,7 +133,7 @@ class NvidiaSmiCsv:
         if table.is_of_uses and not table.has_places:
             return self._refuse(line, "processes without gpu_uuid or gpu_bus_id: on which GPU they are is not said")
         row = table.row(cells) if len(cells) == table.width else None
-        if row is None or not (row[2] or table.is_row(cells)):
+        if row is None or not (row[2] or table.is_keyed or table.is_row(cells)):
             return self._take_damaged(line, table)
         if found.doubts:
             names_left = ", ".join(found.doubts)
@@ -171,7 +174,7 @@ class NvidiaSmiCsv:
     def _take_damaged(self, line: str, table: Table) -> bool:
         cells = table.cells(line)
         row = None if cells is None else table.row(cells)
-        if row is not None and cells is not None and (row[2] or table.is_row(cells)):
+        if row is not None and cells is not None and (row[2] or table.is_keyed or table.is_row(cells)):
             if self._table is None:
                 self._use(table)
             self._add(row)
