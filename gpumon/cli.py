@@ -96,11 +96,21 @@ def parser() -> _Parser:
     add_verb = functools.partial(verbs.add_parser, parents=[common], argument_default=argparse.SUPPRESS)
     once = add_verb("once", help="one reading of everything, for scripts")
     once.add_argument("--json", action="store_true", help="as JSON: one snapshot")
-    diagnose = add_verb("diagnose", help="findings without a screen: live, or from traces")
-    diagnose.add_argument("files", metavar="FILE", nargs="*", type=Path, help="traces of one machine; - is stdin")
+    diagnose = add_verb("diagnose", help="findings without a screen: live, or from traces and logs")
+    diagnose.add_argument(
+        "files", metavar="FILE", nargs="*", type=Path, help="traces and logs of one machine; - is stdin"
+    )
     diagnose.add_argument("--for", dest="seconds", metavar="TIME", help="how long to watch live (default 60s)")
     diagnose.add_argument("--format", choices=("text", "json"), help="text for people (default) or json for scripts")
     diagnose.add_argument("--json", action="store_true", help="the same as --format json")
+    replay = add_verb("replay", help="the live screen on a recording or a log")
+    replay.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="traces and logs of one machine; - is stdin"
+    )
+    replay.add_argument(
+        "--at", metavar="TIME", help="play from 14:02, a date and time, or start (default: show the end)"
+    )
+    replay.add_argument("--speed", metavar="N", type=float, help="times as fast as it was (default 1)")
     explain = add_verb("explain", help="what a rule sees, why it matters, what to do")
     explain.add_argument("rule", metavar="RULE", nargs="?", default=None, help="a rule's name; without it, the list")
     config = add_verb("config", help="the effective configuration, commented")
@@ -168,7 +178,7 @@ def _give_up(stream: TextIO) -> None:
 def _verb(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     if "version" in options:
         return _version
-    verbs = {"once": _once, "diagnose": _diagnose, "explain": _explain, "config": _configuration}
+    verbs = {"once": _once, "diagnose": _diagnose, "replay": _replay, "explain": _explain, "config": _configuration}
     return verbs[options.verb] if options.verb is not None else _screen
 
 
@@ -198,6 +208,13 @@ def _diagnose(options: argparse.Namespace) -> int:
     seconds = diagnose.seconds_of(getattr(options, "seconds", "60s"))
     _require_driver(_gpus(options))
     return diagnose.live(_live(effective, _gpus(options)), seconds, effective, as_json=as_json)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from gpumon.commands import replay
+
+    source = replay.source_of(options.files, getattr(options, "at", None), getattr(options, "speed", None))
+    return _show(lambda: source, _effective(options), options)
 
 
 def _explain(options: argparse.Namespace) -> int:

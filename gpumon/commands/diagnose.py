@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -14,14 +12,12 @@ from typing import Literal
 import msgspec
 
 from gpumon import __version__, units
+from gpumon.commands.inputs import Input
 from gpumon.config import Config
 from gpumon.diagnosis import Diagnosis, diagnose, to_json
 from gpumon.errors import UsageError
-from gpumon.logs.log import Log
 from gpumon.model import Alert, Evidence, Snapshot
-from gpumon.opened import Opened
 from gpumon.sources import Source
-from gpumon.trace import Trace, is_trace
 
 MARKS = {"info": "·", "warning": "▲", "critical": "■"}
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s{0,2}(s|m|min|h|)")
@@ -56,40 +52,16 @@ def files(paths: Sequence[Path], config: Config, *, as_json: bool) -> int:
     Raises:
         UsageError: a file that cannot be read or is not recognised.
     """
-    with ExitStack() as stack:
-        traces: list[Trace] = []
-        foreign: list[Opened] = []
-        for path in paths:
-            opened = Opened(path)
-            stack.callback(opened.close)
-            if is_trace(opened.beginning):
-                traces.append(Trace(path, opened))
-            else:
-                foreign.append(opened)
-        log = Log(foreign) if foreign else None
-        parts: list[Trace | Log] = [*traces, log] if log is not None else [*traces]
-        source = parts[0] if len(parts) == 1 else _Merged(parts)
+    source = Input(paths)
+    try:
         found = diagnose(source, kind="trace", limits=config.rules, muted_rules=frozenset(config.mute))
-        unread = tuple(part for trace in parts for part in trace.unread)
+    finally:
+        source.close()
     if not found.samples:
+        unread = source.unread
         because = f": line {unread[0].line}: {unread[0].because}" if unread else ""
         raise UsageError(f"{source.name}: no snapshot could be read{because}")
-    found = msgspec.structs.replace(found, unread=unread)
-    return _print(found if log is None else _told_by(found, log, with_traces=bool(traces)), as_json=as_json)
-
-
-def _told_by(found: Diagnosis, log: Log, *, with_traces: bool) -> Diagnosis:
-    """The diagnosis with what is to be said of the log it comes from."""
-    kinds = [*log.kinds, *(["trace"] if with_traces else [])]
-    assembly = log.assembly
-    return msgspec.structs.replace(
-        found,
-        kind=kinds[0] if len(kinds) == 1 else "mixed",
-        has_times=assembly.has_times or with_traces,
-        time_zone=None if assembly.has_zone or not assembly.has_times or with_traces else "unknown",
-        assumed_interval_s=assembly.assumed_s,
-        judged_every_s=assembly.judged_every_s,
-    )
+    return _print(source.told(found), as_json=as_json)
 
 
 class _Limited:
@@ -110,27 +82,6 @@ class _Limited:
 
     def close(self) -> None:
         self._source.close()
-
-
-class _Merged:
-    """Traces and logs of one machine, in the order of time."""
-
-    kind: Literal["live", "demo", "replay"] = "replay"
-
-    def __init__(self, traces: Sequence[Trace | Log]) -> None:
-        self.name = ", ".join(trace.name for trace in traces)
-        self._traces = traces
-
-    def __iter__(self) -> Iterator[Snapshot]:
-        before_s: float | None = None
-        for snapshot in heapq.merge(*self._traces, key=lambda one: one.time_s):
-            interval_s = None if before_s is None else max(0.0, snapshot.time_s - before_s)
-            before_s = snapshot.time_s
-            yield msgspec.structs.replace(snapshot, interval_s=interval_s)
-
-    def close(self) -> None:
-        for trace in self._traces:
-            trace.close()
 
 
 # --- printing ------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class DemoSource:
         now: Callable[[], float] = time,
     ) -> None:
         """``interval_s`` may be assigned while it runs. ``now`` is the wall clock."""
+        self.is_catching_up = False
         self._scenario = scenario_named(scenario or DEFAULT)
         self.name = self._scenario.name
         self.interval_s = interval_s
@@ -110,11 +111,13 @@ class DemoSource:
             start_s=NOW_S - past_s,
             epoch_s=self._now() - past_s,
         )
+        self.is_catching_up = bool(steps)
         yield story.world.snapshot(None)
-        for step_s in steps:
+        for left, step_s in enumerate(steps, 1 - len(steps)):
             if self._closed.is_set():
                 return
             story.advance(step_s)
+            self.is_catching_up = left < 0
             yield story.world.snapshot(step_s)
         yield from self._live(story, began)
 

@@ -59,6 +59,7 @@ class LiveSource:
     """
 
     kind: Literal["live"] = "live"
+    is_catching_up = False
 
     def __init__(
         self, reader: NvmlReader, host_reader: HostSide, interval_s: float = 1.0, log: KernelLog | None = None

@@ -6,7 +6,6 @@ A daemon thread of our own, not a Textual worker: workers are joined on exit, an
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,14 +15,13 @@ from gpumon.monitor import Frame, frames
 from gpumon.rules import RULES
 from gpumon.sources import Source
 
-PAST_S = 2.0
-"""A demo's frame older than this belongs to the ten minutes that it begins with: folded, not shown."""
-
 
 class PacedSource(Source, Protocol):
     """A source whose pace can be changed while it runs."""
 
     interval_s: float
+    is_catching_up: bool
+    """The newest snapshot belongs to a past that comes in one burst, faster than it could be drawn."""
 
 
 class Sampler:
@@ -89,14 +87,8 @@ class Sampler:
         ):
             if self._is_stopped:
                 return
-            if _is_past(frame):
+            if source.is_catching_up:
                 continue
             self.latest = frame
             if self._show is not None and not self._show(frame):
                 return
-
-
-def _is_past(frame: Frame) -> bool:
-    """A demo's backlog comes in one burst, faster than it could be drawn."""
-    last = frame.window.last
-    return frame.info.kind == "demo" and time.time() - last.time_s > max(PAST_S, 2.0 * (last.interval_s or 0.0))

@@ -165,7 +165,8 @@ class Stage(BoardApp):
         is_first = self._newest is None
         self._newest = frame
         self._arrived_s = time.monotonic()
-        self._watch_age()
+        if frame.info.kind != "replay":  # a recording's last picture stands for as long as it is looked at
+            self._watch_age()
         self._ring(frame)
         changes: dict[str, Any] = {}
         if self.view.age_s:

@@ -28,6 +28,7 @@ class SteadySource:
 
     def __init__(self, interval_s: float, gpus: int, stop_after: int, fail_after: int, *, is_hanging: bool) -> None:
         self.interval_s = interval_s
+        self.is_catching_up = False
         self._gpus = gpus
         self._stop_after = stop_after
         self._fail_after = fail_after

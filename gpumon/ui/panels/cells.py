@@ -109,7 +109,7 @@ def small_title(frame: Frame, width: int) -> Row:
     count = sum(1 for gpu in last.gpus if gpu.mig_parent_uuid is None)
     now = units.clock(last.time_s)
     name = frame.info.name if frame.info.kind != "live" else last.host.name or frame.info.name
-    demo = "DEMO " if frame.info.kind == "demo" else ""
+    demo = "" if frame.info.kind == "live" else f"{frame.info.kind.upper()} "
     text = clip(f"{demo}{name} · {count} GPU{'s' if count != 1 else ''}", max(0, width - 8 - len(now) - 2))
     start = fill([(" gpumon ", "bold"), (text, "muted")], width - len(now))
     return (*start, (now, ""))

@@ -34,6 +34,8 @@ def title_row(frame: Frame, view: ViewState, column_s: float, width: int) -> Row
         start += [(" DEMO ", "bold reverse accent"), (" ", "")]
         texts = [f"simulated GPUs · scenario {frame.info.name}", f"scenario {frame.info.name}", "simulated", ""]
     else:
+        if frame.info.kind == "replay":
+            start += [(" REPLAY ", "bold reverse accent"), (" ", "")]
         texts = _machine(frame)
     free = room - width_of(start)
     text = next((text for text in texts if cells(text) <= free), clip(texts[-1], max(0, free)))
