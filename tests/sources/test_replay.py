@@ -15,7 +15,6 @@ from gpumon.errors import UsageError
 from gpumon.model import Snapshot
 from gpumon.sources.replay import Replay
 
-
 NOON_S = 1_796_126_400.0
 """2026-12-01 12:00 UTC."""
 
