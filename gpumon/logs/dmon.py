@@ -7,19 +7,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from gpumon.logs.reading import Place, Reading
 from gpumon.logs.scrolling import (
+    Cells,
     Clock,
     Column,
     Convert,
     OutOfRangeError,
     Row,
     Title,
-    begins_with_digit,
     cells_of,
     index_of,
     is_of_process,
+    may_be_row,
     title_of,
     units_of,
-    value_of,
 )
 
 INTERVAL_S = 1.0
@@ -130,14 +130,14 @@ class _Layout(NamedTuple):
 
     title: Title
     gpu_at: int
-    cells: tuple[tuple[int, Column], ...]
-    shares: tuple[tuple[int, Column], ...]
+    cells: tuple[Cells, ...]
+    shares: tuple[Cells, ...]
 
     @classmethod
     def of(cls, title: Title, units: tuple[str, ...] | None = None) -> _Layout:
         """The layout under a title, with the units of the line that follows it where there is one."""
-        cells: dict[str, tuple[int, Column]] = {}
-        shares: list[tuple[int, Column]] = []
+        cells: dict[str, Cells] = {}
+        shares: list[Cells] = []
         known = units if units is not None and len(units) == len(title.names) else None
         for position, name in enumerate(title.names):
             column = COLUMNS.get(name)
@@ -146,12 +146,12 @@ class _Layout(NamedTuple):
             unit = None if known is None else known[position]
             if name in _VIOLATIONS:
                 is_flag = unit == "bool" or (unit is None and name == "tviol")
-                shares.append((position, column._replace(convert=_times(100.0), most=1.0) if is_flag else column))
+                shares.append(Cells(position, column._replace(convert=_times(100.0), most=1.0) if is_flag else column))
                 continue
             factor = _PER_S.get(unit or "")
             if factor is not None and column.field.endswith("_per_s"):
                 column = column._replace(convert=_times(factor))
-            cells.setdefault(column.field, (position, column))
+            cells.setdefault(column.field, Cells(position, column))
         return cls(title, title.names.index("gpu"), tuple(cells.values()), tuple(shares))
 
 
@@ -168,11 +168,12 @@ class DmonReader:
         self._gpus: dict[int, dict[str, Any]] = {}
         self._time_s: float | None = None
         self._has_refused = False
-        self._shape = (0, 0)
+        self._row = ""
+        """The newest row: those that follow are written like it."""
 
     def starts(self, line: str) -> bool:
         """A title, a row under the title of before, or a row that can be nothing else."""
-        if begins_with_digit(line):
+        if may_be_row(line):
             if (self._layout is not None and self._is_row(line, self._layout)) or _default_of(line) is not None:
                 return True
         elif _title(line) is not None or _units(line) is not None or line.startswith(REFUSALS[0]):
@@ -182,7 +183,7 @@ class DmonReader:
 
     def take(self, line: str) -> bool:
         """Read a title, the units, or a row."""
-        if begins_with_digit(line):
+        if may_be_row(line):
             return self._take_row(line)
         if not line.strip():
             return True
@@ -216,8 +217,8 @@ class DmonReader:
 
     def _is_row(self, line: str, layout: _Layout) -> bool:
         """Whether a line that follows others' lines is written as the rows before it were."""
-        shape = _shape_of(line)
-        if abs(shape[0] - self._shape[0]) > 1 or abs(shape[1] - self._shape[1]) > _RAGGED:
+        (indent, length), (indent_before, length_before) = _shape_of(line), _shape_of(self._row)
+        if abs(indent - indent_before) > 1 or abs(length - length_before) > _RAGGED:
             return False
         cells = cells_of(line, layout.title.separator)
         if len(cells) != len(layout.title.names) or index_of(cells[layout.gpu_at]) is None:
@@ -225,7 +226,7 @@ class DmonReader:
         if is_of_process(cells, layout.gpu_at):
             return False
         try:
-            return any(value_of(cells[at], column) is not None for at, column in (*layout.cells, *layout.shares))
+            return any(one.read(cells) is not None for one in (*layout.cells, *layout.shares))
         except OutOfRangeError:
             return False
 
@@ -239,31 +240,32 @@ class DmonReader:
         cells = cells_of(line, layout.title.separator)
         if is_of_process(cells, layout.gpu_at):
             return False
-        row = self._clock.row(cells, layout.title.names)
+        row = self._clock.row(cells, layout.title.names, layout.gpu_at)
         index = None if row is None else index_of(row.cells[layout.gpu_at])
         if row is None or index is None:
             if sum(cell.isdigit() or cell == "-" for cell in cells) * 2 < len(cells):
                 return False
             self._leave_out(f"a damaged row: {len(cells)} cells where the title has {len(layout.title.names)}")
             return True
-        self._shape = _shape_of(line)
+        self._row = line
         self._add(index, row, layout)
         return True
 
     def _add(self, index: int, row: Row, layout: _Layout) -> None:
         facts: dict[str, Any] = {}
         try:
-            for at, column in layout.cells:
-                value = None if row.cells[at] == "-" else value_of(row.cells[at], column)
+            for one in layout.cells:
+                value = one.read(row.cells)
                 if value is not None:
-                    facts[column.field] = value
-            shares = {column.field: value_of(row.cells[at], column) for at, column in layout.shares}
+                    facts[one.field] = value
+            if layout.shares:
+                shares = {one.field: one.read(row.cells) for one in layout.shares}
+                known = {reason: share for reason, share in shares.items() if share is not None}
+                if known:
+                    facts["throttled_pct"] = known
         except OutOfRangeError as error:
             self._leave_out(f"a damaged row: {error}")
             return
-        known = {reason: share for reason, share in shares.items() if share is not None}
-        if known:
-            facts["throttled_pct"] = known
         now_s, then_s = row.time_s, self._time_s
         if index in self._gpus or (now_s is not None and then_s is not None and abs(now_s - then_s) > _GAP_S):
             self._flush()

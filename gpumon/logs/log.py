@@ -11,12 +11,16 @@ from typing import Literal
 from gpumon.errors import UsageError
 from gpumon.logs.assembly import GPUS_MAX, Assembly
 from gpumon.logs.collect_env import CollectEnv
+from gpumon.logs.dmon import DmonReader
 from gpumon.logs.kernel_log import KernelLog
 from gpumon.logs.lines import lines
 from gpumon.logs.memory_summary import MemorySummary
+from gpumon.logs.nvidia_smi_csv import NvidiaSmiCsv
 from gpumon.logs.nvidia_smi_q import NvidiaSmiQ
 from gpumon.logs.nvidia_smi_table import NvidiaSmiTable
 from gpumon.logs.nvidia_smi_xml import NvidiaSmiXml
+from gpumon.logs.pmon import PmonReader
+from gpumon.logs.prometheus_text import PrometheusReader
 from gpumon.logs.reading import Reader, Reading
 from gpumon.logs.topology import Topology
 from gpumon.logs.torch_log import TorchLog
@@ -30,6 +34,10 @@ FORMATS: tuple[type[Reader], ...] = (
     NvidiaSmiQ,
     NvidiaSmiTable,
     Topology,
+    NvidiaSmiCsv,
+    PrometheusReader,
+    DmonReader,
+    PmonReader,
     MemorySummary,
     CollectEnv,
     KernelLog,

@@ -12,10 +12,10 @@ from gpumon.logs.scrolling import (
     OutOfRangeError,
     Row,
     Title,
-    begins_with_digit,
     cells_of,
     index_of,
     is_of_process,
+    may_be_row,
     title_of,
     units_of,
     value_of,
@@ -29,6 +29,7 @@ _MIB = 1 << 20
 _PID_MAX = 1 << 32
 _NAME_MAX = 64
 _GAP_S = 1.5
+_USES_MAX = 10_000
 _SM = Column("sm_pct", float, 0.0, 100.0)
 _FB = Column("memory_bytes", lambda value: round(value * _MIB), 0.0, 2.0**30)
 _REQUIRED = frozenset({"gpu", "pid", "type", "command"})
@@ -64,7 +65,7 @@ class PmonReader:
 
     def starts(self, line: str) -> bool:
         """A title, or a row: the letters for what a process uses the GPU for tell it from everything else."""
-        if begins_with_digit(line):
+        if may_be_row(line):
             if _selection_of(line, self._title) is not None:
                 return True
         elif "pid" in line[:64] and _title(line) is not None:
@@ -74,7 +75,7 @@ class PmonReader:
 
     def take(self, line: str) -> bool:
         """Read a title, the units, or a row."""
-        if begins_with_digit(line):
+        if may_be_row(line):
             return self._take_row(line)
         if not line.strip():
             return True
@@ -102,7 +103,7 @@ class PmonReader:
             self._title = title
         before = len(title.prefix.split()) if title.separator is None else 0
         cells = cells_of(line, title.separator, len(title.names) + before)
-        row = self._clock.row(cells, title.names)
+        row = self._clock.row(cells, title.names, title.names.index("gpu"))
         index = None if row is None else index_of(row.cells[title.names.index("gpu")])
         if row is None or index is None:
             if not is_of_process(cells, title.names.index("gpu")):
@@ -131,7 +132,7 @@ class PmonReader:
         place = (index, -1 if pid is None else pid)
         now_s, then_s = row.time_s, self._time_s
         is_later = now_s is not None and then_s is not None and abs(now_s - then_s) > _GAP_S
-        if place <= self._last or is_later:
+        if place <= self._last or is_later or len(self._uses) >= _USES_MAX:
             self._flush()
         if not self._gpus:
             self._time_s = now_s if now_s is not None else self._clock.said()

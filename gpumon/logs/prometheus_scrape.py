@@ -37,8 +37,19 @@ _MOST = {
     "_bytes_per_s": 4e12,
 }
 """Beyond these a number is none: a counter where a gauge was meant, or a sentinel."""
+_GPUS_MAX, _OTHERS_MAX = 2048, 10_000
+"""Of GPUs and instances; of processes and faults in one scrape."""
 _FLAGS = frozenset(name for name, kind in Gpu.__annotations__.items() if kind == "bool | None")
 _WHOLE = frozenset(name for name, kind in Gpu.__annotations__.items() if kind == "int | None")
+
+
+Key = str | Place
+"""A GPU's UUID, or what else the labels say of it."""
+
+
+def key_of(place: Place) -> Key:
+    """What series with more and with fewer labels have in common."""
+    return place.uuid if place.uuid is not None else place
 
 
 class Xid(NamedTuple):
@@ -61,11 +72,13 @@ class Scrape:
         """The time that an exporter tells in a series of its own."""
         self.host: dict[str, Any] = {}
         self.xids: list[Xid] = []
-        self.counters: dict[tuple[Place, str], float] = {}
+        self.places: dict[Key, Place] = {}
+        """All that the labels of its series say of each GPU."""
+        self.counters: dict[tuple[Key, str], float] = {}
         """Seconds or bytes so far; their growth is a share of time or a rate."""
-        self._gpus: dict[Place, dict[str, tuple[int, float]]] = {}
-        self._series: dict[Place, Series] = {}
-        self._reasons: dict[Place, dict[str, bool]] = {}
+        self._gpus: dict[Key, dict[str, tuple[int, float]]] = {}
+        self._series: dict[Key, Series] = {}
+        self._reasons: dict[Key, dict[str, bool]] = {}
         self._uses: dict[tuple[int, Place], dict[str, Any]] = {}
 
     def is_empty(self) -> bool:
@@ -81,8 +94,7 @@ class Scrape:
             return
         value = None if text is None else _value_of(text, is_total=field.startswith(_TOTALS))
         if place is not None and series.parent is not None:
-            self._series.setdefault(series.parent, series)
-            self._gpus.setdefault(series.parent, {})
+            self._see(series.parent, series)
             if field not in ON_INSTANCE and not field.startswith(("use.", "host.", "info")):
                 place = series.parent
                 if field.removeprefix("ratio.") in UNKNOWN_WITH_MIG:
@@ -90,19 +102,31 @@ class Scrape:
         kind, _, rest = field.partition(".")
         if kind == "host" and value is not None:
             self._add_host(rest, value * factor)
-        elif kind == "xid" and value is not None:
+        elif kind == "xid" and value is not None and len(self.xids) < _OTHERS_MAX:
             self._add_xid(rest, series, value)
         elif place is None:
             return
         elif kind == "use":
-            self._add_use(rest, place, series, value)
+            self._add_use(rest, place, series, None if value is None else value * factor)
         else:
-            self._series.setdefault(place, series)
-            self._add_of_gpu(field, place, None if value is None else value * factor, rank)
+            self._see(place, series)
+            if value is not None and field != "info":
+                self._add_of_gpu(field, key_of(place), value * factor, rank)
 
-    def _add_of_gpu(self, field: str, place: Place, value: float | None, rank: int) -> None:
-        mine = self._gpus.setdefault(place, {})
-        if value is None or field == "info":
+    def _see(self, place: Place, series: Series) -> None:
+        key = key_of(place)
+        before = self.places.get(key)
+        if before is None and len(self.places) < _GPUS_MAX:
+            self.places[key], self._series[key], self._gpus[key] = place, series, {}
+        elif before is not None and before != place:
+            index = before.index if place.index is None else place.index
+            self.places[key] = Place(index=index, bus=before.bus or place.bus, uuid=place.uuid)
+            if name_of(self._series[key].labels) is None:
+                self._series[key] = series
+
+    def _add_of_gpu(self, field: str, place: Key, value: float, rank: int) -> None:
+        mine = self._gpus.get(place)
+        if mine is None:
             return
         kind, _, rest = field.partition(".")
         if kind == "reason" and rest:
@@ -126,7 +150,7 @@ class Scrape:
         told = series.labels.get("err_code", "")
         if value is None and text is None and told.isascii() and told.isdigit() and len(told) <= 6:
             value = float(told)
-        if value is not None and 0 <= value < 100_000 and value.is_integer():
+        if value is not None and 0 <= value < 100_000 and value.is_integer() and len(self.xids) < _OTHERS_MAX:
             words = clean(series.labels.get("err_msg", ""), 120).strip() or None
             self.xids.append(Xid("last", series.parent or series.place, int(value), value, words))
 
@@ -136,7 +160,7 @@ class Scrape:
             self.xids.append(Xid(how, series.parent or series.place, int(code), value, None))
 
     def _add_use(self, what: str, place: Place, series: Series, value: float | None) -> None:
-        if series.pid is None:
+        if series.pid is None or len(self._uses) >= _OTHERS_MAX:
             return
         facts = self._uses.setdefault((series.pid, place), {})
         for label, field in (("user", "user"), ("username", "user"), ("process_name", "name")):
@@ -157,16 +181,16 @@ class Scrape:
 
     def gpus(self, *, is_ratio_percent: bool) -> Iterator[tuple[Place, dict[str, Any]]]:
         """The GPUs and MIG instances with their facts."""
-        split = {series.parent for series in self._series.values()} - {None}
-        for place, raw in self._gpus.items():
-            facts = self._facts(place, raw, is_ratio_percent=is_ratio_percent)
-            if place in split:
+        split = {key_of(series.parent) for series in self._series.values() if series.parent is not None}
+        for key, raw in self._gpus.items():
+            facts = self._facts(key, raw, is_ratio_percent=is_ratio_percent)
+            if key in split:
                 facts["mig_enabled"] = True
                 for field in UNKNOWN_WITH_MIG:
                     facts.pop(field, None)
-            yield place, facts
+            yield self.places[key], facts
 
-    def _facts(self, place: Place, raw: dict[str, tuple[int, float]], *, is_ratio_percent: bool) -> dict[str, Any]:
+    def _facts(self, key: Key, raw: dict[str, tuple[int, float]], *, is_ratio_percent: bool) -> dict[str, Any]:
         facts: dict[str, Any] = {}
         for field, (_, value) in raw.items():
             name, scaled = field, value
@@ -184,21 +208,19 @@ class Scrape:
             # Only the sum is told; collectives send as much as they receive.
             facts.setdefault("nvlink_rx_bytes_per_s", both[1] / 2.0)
             facts.setdefault("nvlink_tx_bytes_per_s", both[1] / 2.0)
-        reasons = self._reasons.get(place)
+        reasons = self._reasons.get(key)
         if reasons is not None and "clocks_event_reasons" not in facts:
             facts["clocks_event_reasons"] = tuple(name for name in REASON_NAMES if reasons.get(name))
-        return facts | self._named(place)
+        return facts | self._named(key)
 
-    def _named(self, place: Place) -> dict[str, Any]:
-        series = self._series.get(place)
-        if series is None:
-            return {}
+    def _named(self, key: Key) -> dict[str, Any]:
+        series = self._series[key]
         facts: dict[str, Any] = {}
         name = name_of(series.labels)
         driver = driver_of(series.labels)
         if driver is not None:
             self.host["driver_version"] = driver
-        if series.place == place and series.profile is not None:
+        if series.profile is not None and series.place is not None and key_of(series.place) == key:
             facts["mig_profile"] = series.profile
             if series.parent is not None and series.parent.uuid is not None:
                 facts["mig_parent_uuid"] = series.parent.uuid

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gpumon.logs.dcgm_names import Meaning
 from gpumon.logs.prometheus_names import is_of_gpus, meaning_of
-from gpumon.logs.prometheus_scrape import Scrape, Xid
+from gpumon.logs.prometheus_scrape import Key, Scrape, Xid, key_of
 from gpumon.logs.prometheus_series import Sample, Series, sample_of, series_of
 from gpumon.logs.reading import Facts, Place, Reading
 from gpumon.logs.values import moment
@@ -19,8 +19,8 @@ LAST_SEEN = "is_last_seen"
 
 _SAME_S = 0.5
 _SAMPLES_MAX = 1_000_000
-_SERIES_MAX = 50_000
-_REMEMBERED_MAX = 200_000
+_SERIES_MAX, _LABELS_MAX = 10_000, 2048
+_REMEMBERED_MAX = 100_000
 
 
 class PrometheusReader:
@@ -36,16 +36,16 @@ class PrometheusReader:
         self._leave_out = leave_out
         self._known: dict[str, tuple[Series, dict[str, Meaning | None]]] = {}
         self._scrape = Scrape()
-        self._seen: set[tuple[str, str]] = set()
-        self._key: tuple[str, str] | None = None
+        self._seen: set[int] = set()
+        self._key: int | None = None
         self._by_time: dict[int, Scrape] | None = None
         self._count = 0
         self._said_s: float | None = None
         self._is_ratio_percent = False
-        self._last_xids: dict[tuple[Place | None, str, int], float] = {}
-        self._last_codes: dict[Place | None, int] = {}
-        self._places: set[Place] = set()
-        self._counters: dict[tuple[Place, str], tuple[float, float]] = {}
+        self._last_xids: dict[tuple[Key | None, str, int], float] = {}
+        self._last_codes: dict[Key | None, int] = {}
+        self._gpus: set[Key] = set()
+        self._counters: dict[tuple[Key, str], tuple[float, float]] = {}
         self._host: str | None = None
         self._others: set[str] = set()
 
@@ -100,7 +100,9 @@ class PrometheusReader:
         if known is None:
             if len(self._known) >= _SERIES_MAX:
                 self._known.clear()
-            known = self._known[sample.labels] = (series_of(sample.labels), {})
+            known = (series_of(sample.labels), {})
+            if len(sample.labels) <= _LABELS_MAX:
+                self._known[sample.labels] = known
         series, meanings = known
         if sample.name not in meanings:
             meanings[sample.name] = meaning_of(sample.name, series.labels)
@@ -123,7 +125,7 @@ class PrometheusReader:
     # --- which scrape ----------------------------------------------------------------------------
 
     def _scrape_of(self, sample: Sample) -> Scrape | None:
-        key = (sample.name, sample.labels)
+        key = hash((sample.name, sample.labels))
         time_s, now = sample.time_s, self._scrape
         if self._by_time is not None and time_s is not None:
             return self._sorted(time_s)
@@ -158,9 +160,12 @@ class PrometheusReader:
             scrape.time_s, self._said_s = scrape.said_s if scrape.said_s is not None else self._said_s, None
         gpus = list(scrape.gpus(is_ratio_percent=self._is_ratio_percent))
         for place, facts in gpus:
-            self._add_growth(scrape, place, facts)
+            self._add_growth(scrape, key_of(place), facts)
         events = list(self._events(scrape))
-        self._places.update(place for place, _ in gpus)
+        for memory in (self._gpus, self._counters, self._last_codes, self._last_xids):
+            if len(memory) > _REMEMBERED_MAX:
+                memory.clear()
+        self._gpus.update(scrape.places)
         uses = tuple(scrape.uses())
         host = dict(scrape.host)
         if self._host is not None and not self._others:
@@ -179,12 +184,12 @@ class PrometheusReader:
 
     # --- what needs the scrape before ---------------------------------------------------------------
 
-    def _add_growth(self, scrape: Scrape, place: Place, facts: dict[str, Any]) -> None:
+    def _add_growth(self, scrape: Scrape, key: Key, facts: dict[str, Any]) -> None:
         for (where, field), value in scrape.counters.items():
-            if where != place or scrape.time_s is None:
+            if where != key or scrape.time_s is None:
                 continue
-            before = self._counters.get((place, field))
-            self._counters[place, field] = (scrape.time_s, value)
+            before = self._counters.get((key, field))
+            self._counters[key, field] = (scrape.time_s, value)
             if before is None or scrape.time_s <= before[0] or value < before[1]:
                 continue
             rate = (value - before[1]) / (scrape.time_s - before[0])
@@ -203,10 +208,11 @@ class PrometheusReader:
                 yield from self._counted_xid(one, times.get((one.place, one.code)), scrape.time_s)
 
     def _last_xid(self, one: Xid) -> Iterator[tuple[Place | None, Facts]]:
-        before = self._last_codes.get(one.place)
-        if before is None and one.place in self._places:
+        key = None if one.place is None else key_of(one.place)
+        before = self._last_codes.get(key)
+        if before is None and key in self._gpus:
             before = 0  # exporters begin the series with the first fault
-        self._last_codes[one.place] = one.code
+        self._last_codes[key] = one.code
         if not one.code or one.code == before:
             return
         words = f" ({one.text})" if one.text else ""
@@ -220,10 +226,10 @@ class PrometheusReader:
             )
 
     def _counted_xid(self, one: Xid, at_s: float | None, now_s: float | None) -> Iterator[tuple[Place | None, Facts]]:
-        key = (one.place, one.how, one.code)
-        before = self._last_xids.get(key)
-        self._last_xids[key] = one.value
-        if before is None and one.place in self._places:
+        gpu = None if one.place is None else key_of(one.place)
+        before = self._last_xids.get((gpu, one.how, one.code))
+        self._last_xids[gpu, one.how, one.code] = one.value
+        if before is None and gpu in self._gpus:
             before = 0.0
         count = one.value - (before or 0.0)
         if count < 1.0:

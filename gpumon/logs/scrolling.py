@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.logs.values import moment, number
@@ -21,6 +22,7 @@ _UNIT_WORDS = frozenset(
 _TYPES = frozenset({"C", "G", "C+G", "M", "M+C", "C+M"})
 _PREFIX_MAX = 48
 _CELLS_MAX = 160
+_KNOWN_MAX, _KNOWN_LENGTH = 4096, 12
 
 Convert = Callable[[float], object]
 
@@ -89,9 +91,9 @@ def cells_of(line: str, separator: str | None, most: int = _CELLS_MAX) -> list[s
     return [cell.strip() for cell in line.split(separator, most - 1)]
 
 
-def begins_with_digit(line: str) -> bool:
-    """Whether a line may be a row: an index, or a date or time."""
-    return line[:1].isdigit() or line.lstrip(" \t")[:1].isdigit()
+def may_be_row(line: str) -> bool:
+    """Whether a line begins as a row does: with an index, a date or a time; a title may have a time before it."""
+    return (line[:1].isdigit() or line.lstrip(" \t")[:1].isdigit()) and "#" not in line[:_PREFIX_MAX]
 
 
 def is_of_process(cells: Sequence[str], gpu_at: int) -> bool:
@@ -119,6 +121,31 @@ def value_of(cell: str, column: Column) -> object | None:
     if not column.least <= value <= column.most:
         raise OutOfRangeError(f"{cell[:12]} as {column.field}")
     return column.convert(value)
+
+
+class Cells:
+    """One column's cells; the same few recur again and again."""
+
+    def __init__(self, at: int, column: Column) -> None:
+        self.field = column.field
+        self._at = at
+        self._column = column
+        self._known: dict[str, object] = {"-": None}
+
+    def read(self, row: list[str]) -> object | None:
+        """What the column's cell of a row says.
+
+        Raises:
+            OutOfRangeError: no such value can stand in this column.
+        """
+        cell = row[self._at]
+        try:
+            return self._known[cell]
+        except KeyError:
+            value = value_of(cell, self._column)
+            if len(self._known) < _KNOWN_MAX and len(cell) <= _KNOWN_LENGTH:
+                self._known[cell] = value
+            return value
 
 
 class Clock:
@@ -160,7 +187,7 @@ class Clock:
         self._before_s = self._day_s + passed_s
         return self._before_s
 
-    def row(self, cells: list[str], names: Sequence[str]) -> Row | None:
+    def row(self, cells: list[str], names: Sequence[str], gpu_at: int) -> Row | None:
         """A row's cells with its time; what somebody put before the row may be a time. None where they do not fit."""
         surplus = len(cells) - len(names)
         if surplus < 0:
@@ -174,14 +201,14 @@ class Clock:
             if time_s is None:
                 return None
             cells = cells[surplus:]
-        index = names.index("gpu")
-        if index:
-            date = cells[names.index("date")] if "date" in names[:index] else None
-            time = cells[names.index("time")] if "time" in names[:index] else None
+        if gpu_at:
+            date = cells[names.index("date")] if "date" in names[:gpu_at] else None
+            time = cells[names.index("time")] if "time" in names[:gpu_at] else None
             time_s = self.at(date, time)
         return Row(cells, time_s)
 
 
+@lru_cache(maxsize=64)
 def _day(text: str) -> float | None:
     match = _DATE.fullmatch(text)
     if match is None:
