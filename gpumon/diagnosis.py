@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gpumon import __version__
+from gpumon.alerts import RANK
 from gpumon.model import Abstention, Alert, Finding, Gpu, Value
 from gpumon.monitor import Monitor
 from gpumon.sources import Source
@@ -73,8 +74,10 @@ def diagnose(
             abstained = _latest(silent)
     except KeyboardInterrupt:
         source.close()
-    short = _short(monitor, window, alerts) if window is not None else ()
+    short = at_the_end(monitor, window, alerts) if window is not None else ()
     shown = [alert for alert in (*alerts, *short) if alert.suppressed_by is None]
+    if short:
+        shown.sort(key=lambda alert: (not alert.is_firing(), -RANK[alert.finding.severity]))
     return Diagnosis(
         kind=kind,
         name=source.name,
@@ -96,10 +99,10 @@ def _latest(abstained: Iterable[Abstention]) -> dict[tuple[str, str, str], Abste
     return {(one.rule, one.because, one.subject.key() if one.subject else ""): one for one in abstained}
 
 
-def _short(monitor: Monitor, window: Window, alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:
-    """What rules with a longer window than the run can say of it, with the least of confidence."""
-    if window.elapsed_s < SHORTEST_S:
-        return ()
+def at_the_end(monitor: Monitor, window: Window, alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:
+    """What rules with a longer window than the run can say of it: with the least of confidence, or of one reading."""
+    is_short = window.elapsed_s < SHORTEST_S
+    found = monitor.at_once(window, alerts) if is_short else monitor.conclude(window)
     known = {(alert.finding.rule, alert.finding.subject.key()) for alert in alerts}
     return tuple(
         Alert(
@@ -108,7 +111,7 @@ def _short(monitor: Monitor, window: Window, alerts: tuple[Alert, ...]) -> tuple
             since_s=window.last.time_s - (finding.onset_s or 0.0),
             raised_s=window.last.time_s,
         )
-        for finding in monitor.conclude(window)
+        for finding in found
         if (finding.rule, finding.subject.key()) not in known
     )
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity, Subject
 from gpumon.rules import thermal
 from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
+from gpumon.rules.one_reading import clock, has, seen, shown
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -43,7 +46,50 @@ _LAPTOP = (
 )
 
 
-@rule("power-brake", limits=Limits, every_s=1.0, clear_s=20.0, suppressed_by=("gpu-lost", "driver-stuck"))
+def _at_once(window: Window, _limits: Limits) -> Conclusions:
+    """A brake that most GPUs feel at once comes from outside; on one of them it may be a change of state."""
+    cards = tuple(boards(window))
+    braked = [gpu for gpu in cards if has(gpu, "hw_power_brake") and gpu.power_source != "battery"]
+    # The brake slows by hardware; where only one of the two bits is set, the reading contradicts itself.
+    whole = [gpu for gpu in braked if has(gpu, "hw_slowdown")]
+    if 2 * len(whole) > len(cards) > 1:
+        yield msgspec.structs.replace(_seen(window, whole, ("critical", "likely")), subject=Subject(kind="host"))
+        return
+    for gpu in braked:
+        yield _seen(window, [gpu], ("warning", "likely" if gpu in whole else "possible"))
+
+
+def _seen(window: Window, braked: Sequence[Gpu], words: tuple[Severity, Confidence]) -> Finding:
+    gpu, count = braked[0], len(tuple(boards(window)))
+    is_laptop = window.last.host.chassis == "laptop"
+    contradiction = "its flags contradict each other: braked, yet not slowed down"
+    return seen(
+        window,
+        "power-brake",
+        gpu,
+        _summary(braked),
+        words,
+        cause="charger" if is_laptop else "external-power",
+        cause_text=contradiction if words[1] == "possible" else _cause_text(window, gpu),
+        fix_text="the right charger" if is_laptop else "power supplies, cabling, BMC; software cannot lift it",
+        evidence=(
+            clock(gpu),
+            shown("power", gpu.power_w, "W", limit=gpu.power_limit_w, judged_by="its limit"),
+            shown("temperature", gpu.temperature_c, "°C"),
+            Evidence(name="GPUs braked", value=float(len(braked)), judged_by=f"of {count}"),
+        ),
+        fixes=_LAPTOP if is_laptop else _SERVER,
+    )
+
+
+@rule(
+    "power-brake",
+    limits=Limits,
+    every_s=1.0,
+    clear_s=20.0,
+    suppressed_by=("gpu-lost", "driver-stuck"),
+    at_once=_at_once,
+)
 def power_brake(window: Window, limits: Limits) -> Conclusions:
     """Power supply or chassis order the GPU to slow down at once, whatever it does.
 
@@ -81,19 +127,10 @@ def power_brake(window: Window, limits: Limits) -> Conclusions:
             yield _finding(window, [brake], limits)
 
 
-def _is_single(window: Window) -> bool:
-    """There is one reading only, so nothing can be seen to last."""
-    return window.elapsed_s <= 0.0
-
-
 def _brake_of(window: Window, gpu: Gpu, limits: Limits) -> _Brake:
     seconds = held_s(window, gpu, "hw_power_brake", limits.window_s)
     strength = seconds / limits.braked_s
-    if not (
-        is_counted(gpu, "hw_power_brake")
-        or _is_single(window)
-        or is_repeated(window, gpu, "hw_power_brake", limits.window_s)
-    ):
+    if not is_counted(gpu, "hw_power_brake") and not is_repeated(window, gpu, "hw_power_brake", limits.window_s):
         strength = min(strength, 0.9)
     return _Brake(gpu, seconds, strength)
 
@@ -101,10 +138,6 @@ def _brake_of(window: Window, gpu: Gpu, limits: Limits) -> _Brake:
 def _words(window: Window, gpu: Gpu) -> tuple[Severity, Confidence]:
     if gpu.power_source == "battery":
         return "info", "likely"
-    if _is_single(window):
-        # The brake slows by hardware; where only one of the two bits is set, the reading contradicts itself.
-        is_whole = "hw_slowdown" in (gpu.clocks_event_reasons or ())
-        return "warning", "likely" if is_whole else "possible"
     if window.last.host.chassis == "laptop":
         return "warning", "likely"
     return "critical", "certain" if is_counted(gpu, "hw_power_brake") else "likely"
@@ -117,8 +150,6 @@ def _finding(window: Window, braked: Sequence[_Brake], limits: Limits) -> Findin
     is_laptop = window.last.host.chassis == "laptop" or gpu.power_source in {"battery", "undersized"}
     fixes = _LAPTOP if is_laptop else _SERVER
     short = "the right charger" if is_laptop else "power supplies, cabling, BMC; software cannot lift it"
-    if _is_single(window):
-        fixes = ("read it again in a few seconds: one reading may be a change of state", *fixes)
     began_s = began_ago_s(window, gpu, _SERIES, lambda value: value > 0.0, bridge_s=limits.window_s)
     clock, top = window.mean(gpu, "sm_clock_mhz", 30.0), thermal.whole(gpu.sm_clock_max_mhz)
     return Finding(
@@ -126,7 +157,7 @@ def _finding(window: Window, braked: Sequence[_Brake], limits: Limits) -> Findin
         severity=severity,
         confidence=confidence,
         subject=thermal.subject_of(gpu) if len(braked) == 1 else Subject(kind="host"),
-        summary=_summary(braked),
+        summary=_summary([brake.gpu for brake in braked]),
         strength=worst.strength,
         cause="charger" if is_laptop else "external-power",
         cause_text=_cause_text(window, gpu),
@@ -149,9 +180,9 @@ def _finding(window: Window, braked: Sequence[_Brake], limits: Limits) -> Findin
     )
 
 
-def _summary(braked: Sequence[_Brake]) -> str:
+def _summary(braked: Sequence[Gpu]) -> str:
     if len(braked) == 1:
-        return f"GPU {braked[0].gpu.index} is held by an external power brake"
+        return f"GPU {braked[0].index} is held by an external power brake"
     return f"{len(braked)} GPUs are held by an external power brake"
 
 
@@ -160,7 +191,12 @@ def _cause_text(window: Window, gpu: Gpu) -> str:
         return "the machine runs on battery"
     if gpu.power_source == "undersized":
         return "the charger is too small"
-    temperature, power = window.mean(gpu, "temperature_c", 30.0), window.mean(gpu, "power_w", 30.0)
+    temperature, power = (_of_late(window, gpu, field) for field in ("temperature_c", "power_w"))
     known = [f"{temperature:.0f} °C" if temperature is not None else "", f"{power:.0f} W" if power is not None else ""]
-    seen = ", ".join(part for part in known if part)
-    return f"power supply or chassis, not heat{f' ({seen})' if seen else ''}"
+    told = ", ".join(part for part in known if part)
+    return f"power supply or chassis, not heat{f' ({told})' if told else ''}"
+
+
+def _of_late(window: Window, gpu: Gpu, field: str) -> float | None:
+    mean, series = window.mean(gpu, field, 30.0), window.series(gpu, field, 30.0)
+    return series[-1] if mean is None else mean

@@ -39,6 +39,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """How long it must be gone before the alert ends."""
     suppressed_by: tuple[str, ...] = ()
     """Rules that explain this one where both are about the same GPU or job."""
+    at_once: Check | None = None
+    """What the last reading says by itself, for a run that is too short to see anything last."""
 
 
 def rule(
@@ -49,6 +51,7 @@ def rule(
     hold_s: float = 0.0,
     clear_s: float = 0.0,
     suppressed_by: tuple[str, ...] = (),
+    at_once: Check | None = None,
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function; its docstring is what ``gpumon explain`` prints."""
 
@@ -62,6 +65,7 @@ def rule(
             hold_s=hold_s,
             clear_s=clear_s,
             suppressed_by=suppressed_by,
+            at_once=at_once,
         )
 
     return declare

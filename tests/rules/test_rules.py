@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpumon.diagnosis import SHORTEST_S, at_the_end
 from gpumon.model import Abstention, Alert
 from gpumon.monitor import Monitor
 from gpumon.rules import RULES
@@ -31,7 +32,9 @@ def judged(case: dict[str, Any]) -> tuple[tuple[Alert, ...], tuple[Abstention, .
     alerts: tuple[Alert, ...] = ()
     abstained: tuple[Abstention, ...] = ()
     for taken in fixture.snapshots(case):
-        _, alerts, abstained, _ = monitor.take(taken)
+        window, alerts, abstained, _ = monitor.take(taken)
+    if window.elapsed_s < SHORTEST_S:
+        alerts = (*alerts, *at_the_end(monitor, window, alerts))
     return alerts, abstained
 
 
@@ -130,3 +133,13 @@ def test_single_readings_count_from_half_of_them_on(period: int, fires: bool) ->
         taken = builders.snapshot(builders.NOON + number, [gpu], interval_s=1.0 if number else None)
         alerts = monitor.take(taken)[1]
     assert bool(alerts) == fires
+
+
+def test_first_reading_of_many_is_no_single_reading() -> None:
+    """The brake's bit in the first line of a long log alone is a change of state."""
+    monitor = Monitor()
+    for number in range(60):
+        reasons = () if number else ("hw_slowdown", "hw_power_brake")
+        gpu = builders.gpu(throttled_pct=None, clocks_event_reasons=reasons)
+        taken = builders.snapshot(builders.NOON + number, [gpu], interval_s=1.0 if number else None)
+        assert not monitor.take(taken)[1]
