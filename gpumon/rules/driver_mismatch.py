@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gpumon.model import Evidence, Finding, Host, Process, Severity, Subject
+from gpumon.rules import driver_by_log, driver_by_message, driver_by_table
 from gpumon.rules.rule import Conclusions, Limits, rule
 from gpumon.window import Window
 
@@ -20,7 +21,11 @@ def driver_mismatch(window: Window, _limits: Limits) -> Conclusions:
 
     What it sees:
         The driver's library on disk has another version than the kernel module that is loaded, or NVML says so when
-        it is started again; or a job has mapped a CUDA runtime whose major version is above the driver's.
+        it is started again; or a job has mapped a CUDA runtime whose major version is above the driver's. In a kernel's
+        log: programs that were refused (API mismatch), modules that did not load or do not serve this card. In what
+        nvidia-smi prints: that it cannot reach the driver, other versions of itself and the driver, and a CUDA that
+        the driver did not bring, where the card refuses it. In a program's output: CUDA's errors at its start (driver
+        too old, no code for this GPU, 802, 803, 804, no device), and PyTorch that has CUDA and finds none.
 
     Why it matters:
         A package update under a loaded driver leaves running jobs alone, and every new one fails. A program with a
@@ -35,9 +40,10 @@ def driver_mismatch(window: Window, _limits: Limits) -> Conclusions:
         libraries, or programs that are seen to compute.
     """
     host = window.last.host
-    found = _driver(host)
+    found = driver_by_message.refusal(window) or _driver(window)
     if found is not None:
         yield found
+    yield from driver_by_log.refusals(window)
     major = _major(host.cuda_version)
     if major is None:
         return
@@ -48,17 +54,31 @@ def driver_mismatch(window: Window, _limits: Limits) -> Conclusions:
             yield _job(process, newest, host, jobs.get(process.pid))
 
 
-def _driver(host: Host) -> Finding | None:
+def _driver(window: Window) -> Finding | None:
+    host = window.last.host
     driver = host.driver_version
     inner = _NVML.fullmatch(host.nvml_version or "")
     if any(words in (host.driver_error or "").lower() for words in _REFUSALS):
-        cause = _first_words(host.driver_error)
-        return _finding("critical", "the driver refuses to start for new programs", cause, host)
+        return _finding("critical", "the driver refuses to start for new programs", _refusal(host), host)
+    refused = driver_by_table.refused(host)
+    if refused is not None:
+        return refused
+    if driver_by_table.is_wsl(host):
+        return driver_by_table.garbled(host)
     for library in (host.driver_library_version, inner[1] if inner else None):
         if driver is not None and library is not None and not _agree(driver, library):
+            unreadable = driver_by_table.unreadable_memory(window, driver, library)
             cause = f"driver {driver} is loaded, its library is {library}"
-            return _finding("warning", "the driver was updated under running jobs", cause, host)
-    return None
+            return unreadable or _finding("warning", "the driver was updated under running jobs", cause, host)
+    return driver_by_table.newer_cuda(window)
+
+
+def _refusal(host: Host) -> str | None:
+    """Which versions they are, where both are known."""
+    driver, library = host.driver_version, host.driver_library_version
+    if driver is not None and library is not None and not _agree(driver, library):
+        return f"driver {driver} is loaded, its library is {library}"
+    return _first_words((host.driver_error or "").removeprefix("Failed to initialize NVML: ")) or None
 
 
 def _finding(severity: Severity, summary: str, cause: str | None, host: Host) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Evidence, Finding, Subject
+from gpumon.rules import driver_by_log
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.window import Window
@@ -23,7 +24,8 @@ def driver_stuck(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         A call into the driver has been waiting for more than 10 s (30 s with persistence mode off), or the driver went
-        away while gpumon was running. Where it answers for other GPUs, only the silent one is named.
+        away while gpumon was running. Where it answers for other GPUs, only the silent one is named. In a kernel's log:
+        a task that hangs with NVIDIA's modules in its stack.
 
     Why it matters:
         Old numbers must not be read as new ones. A sick GPU often shows itself like this first. It does not prove that
@@ -37,6 +39,7 @@ def driver_stuck(window: Window, limits: Limits) -> Conclusions:
         With persistence mode off the first answer after a pause can take many seconds. A container loses the driver
         after ``systemctl daemon-reload`` on its host; gpumon connects again by itself.
     """
+    yield from driver_by_log.hung_calls(window)
     host, gpus = window.last.host, window.last.gpus
     is_unloaded = any(gpu.persistence is False for gpu in gpus)
     limit_s = limits.silent_unloaded_s if is_unloaded else limits.silent_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding
-from gpumon.rules import thermal
+from gpumon.rules import driver_by_log, thermal
 from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -30,7 +30,8 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         The driver's counter of hardware thermal slowdown (NVML field 270) grew by at least 1 s within 60 s; where
-        there is no counter, the bit of the clock event reasons was set in two consecutive readings.
+        there is no counter, the bit of the clock event reasons was set in two consecutive readings. In a kernel's log:
+        the driver's words that a GPU is too hot.
 
     Why it matters:
         This is the last line before shutdown: the clock falls to half or less, every rank of the job waits for this
@@ -45,6 +46,7 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
         A single short slowdown while the performance state changes is ignored. Platform software on laptops can
         trigger the same line on purpose.
     """
+    yield from driver_by_log.hot_gpus(window)
     for gpu in boards(window):
         if limiter_pct(gpu, "hw_thermal") is None:
             yield Abstention(rule="hw-thermal", because=UNKNOWN, subject=thermal.subject_of(gpu))

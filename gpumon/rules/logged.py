@@ -68,11 +68,11 @@ def address(uuid: str | None, text: str | None = None) -> str | None:
 
 
 def name_of(gpu: Gpu | None, uuid: str | None, text: str | None = None) -> str:
-    """``GPU 3``; without an index ``GPU 0000:3b:00.0``."""
+    """``GPU 3``; without an index ``GPU 3b:00.0``, with the domain where it is not 0."""
     if gpu is not None:
         return f"GPU {gpu.index}"
     place = address(uuid, text)
-    return "a GPU" if place is None else f"GPU {place}"
+    return "a GPU" if place is None else f"GPU {place.removeprefix('0000:')}"
 
 
 def subject_of(gpu: Gpu | None, uuid: str | None) -> Subject:

@@ -80,7 +80,7 @@ def _not_started(uuid: str | None, told: Sequence[Telling]) -> Finding:
         subject=subject_of(None, uuid),
         summary=f"{name_of(None, uuid, text)}: the driver cannot start it",
         cause="init-failed",
-        cause_text=f"{said}{often}: dead, loose or without power",
+        cause_text=f"{said}{often}: loose, dead, no power",
         fix_text="power the machine off, then on; reseat the card",
         evidence=(
             Evidence(name="attempts that failed", value=float(count)),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Job, Process, Severity, Subject
 from gpumon.progress import patience_s
+from gpumon.rules import crashes_by_log
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import busy_pct, workers_of
@@ -57,7 +58,8 @@ def no_progress_single(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         For a minute, or three times its longest pause so far: the GPU idle, the main thread and the loader's workers
-        below 2 % CPU, nothing read or written, after the job had trained. A stopped process (state T) is named.
+        below 2 % CPU, nothing read or written, after the job had trained. A stopped process (state T) is named. In a
+        kernel's log: a Python program that was blocked for more than two minutes.
 
     Why it matters:
         Nothing ends such a job: a worker that died in a lock, or a full /dev/shm, makes the trainer wait for ever.
@@ -71,6 +73,7 @@ def no_progress_single(window: Window, limits: Limits) -> Conclusions:
         word is never more than possible. What was never seen to compute is left to idle-reserved. Notebooks, servers,
         starts and processes under a debugger are not judged.
     """
+    yield from crashes_by_log.hung_tasks(window)
     processes = {process.pid: process for process in window.last.processes}
     busy = {gpu.uuid: busy_pct(gpu) for gpu in window.last.gpus}
     for job in window.jobs:

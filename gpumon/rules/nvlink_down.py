@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity, Subject
-from gpumon.rules import thermal
+from gpumon.rules import links_by_log, thermal
 from gpumon.rules.limiters import boards
 from gpumon.rules.links import Growth, growth
 from gpumon.rules.onset import began_ago_s
@@ -52,7 +52,7 @@ def nvlink_down(window: Window, limits: Limits) -> Conclusions:
         Fewer active NVLinks than earlier in this run, a failed recovery of a link, or an NVSwitch fabric that is not
         ready while no kernel runs are critical. Fewer active links than a GPU of the same model, or 100 CRC errors a
         second, are a warning. Any other growth of the error counts is information. Links that sleep to save power count
-        as up.
+        as up. In a kernel's log: errors that NVSwitches report (SXid), fatal ones as critical.
 
     Why it matters:
         NCCL silently takes PCIe instead, at a tenth of the speed. Without its fabric CUDA does not start at all (error
@@ -67,6 +67,7 @@ def nvlink_down(window: Window, limits: Limits) -> Conclusions:
         no active links at any time and are left alone, and so are GPUs in MIG mode, which do not use them. A few
         corrected errors are normal: the link repeats the transfer.
     """
+    yield from links_by_log.switch_errors(window)
     cards = [gpu for gpu in boards(window) if not gpu.mig_enabled]
     waiting = [gpu for gpu in cards if _lacks_fabric(window, gpu)]
     if waiting:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity
-from gpumon.rules import thermal
+from gpumon.rules import links_by_log, thermal
+from gpumon.rules.lanes import narrower_than_siblings
 from gpumon.rules.limiters import boards
 from gpumon.rules.links import growth, has_slot, pcie_bytes_per_s, replay_budget, traffic_bytes_per_s
 from gpumon.rules.onset import began_ago_s
@@ -55,6 +56,7 @@ class _Link(NamedTuple):
     every_s=5.0,
     clear_s=30.0,
     suppressed_by=("gpu-lost", "driver-stuck"),
+    at_once=narrower_than_siblings,
 )
 def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
     """The PCIe link runs slower or narrower than card and slot can, or repeats itself, under load.
@@ -63,7 +65,9 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
         While the GPU was at work (50 % utilization, P0 to P2) and moved 500 MB/s or more, its link had a lower
         generation or fewer lanes than the driver gives as possible for this card in this system, in 80 % of 30 s. A
         quarter of the lanes or two generations less are critical; where the traffic is not reported, only those count,
-        as a warning. Also: more replays or corrected errors per minute than the PCIe error rate allows.
+        as a warning. Also: more replays or corrected errors per minute than the PCIe error rate allows. In a kernel's
+        log: AER errors of the GPU's link or of a port that may be its, and links that came up on a part of their lanes.
+        From a single reading: cards with fewer lanes than others of their model, as information.
 
     Why it matters:
         Copies of batches and, without NVLink, all traffic between GPUs crawl, while utilization says 100 % and nothing
@@ -78,6 +82,8 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
         lanes as their most. Virtual machines and chip-to-chip systems (GB10, GH200) show links that do not exist, and
         are left out. A Thunderbolt enclosure has four lanes by design.
     """
+    yield from links_by_log.pcie_errors(window)
+    yield from links_by_log.narrow_links(window)
     if window.last.host.chassis == "virtual":
         return
     for gpu in boards(window):
@@ -152,6 +158,7 @@ def _slow_link(
                 judged_by="≥ 500 M/s",
                 field="pcie_rx_bytes_per_s",
             ),
+            *links_by_log.kernel_line(window, gpu.uuid),
         ),
         fixes=_fixes(window, is_narrow=is_narrow),
         onset_s=began_ago_s(window, gpu, field, lambda value: value < best),

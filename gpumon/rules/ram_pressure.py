@@ -7,7 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.model import Abstention, Confidence, Evidence, Finding, Job, Process, Severity, Subject
+from gpumon.model import Abstention, Confidence, Event, Evidence, Finding, Job, Process, Severity, Subject
+from gpumon.rules import crashes_by_log
+from gpumon.rules.logged import is_logged
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -206,7 +208,7 @@ def _finding(
 def _killed(window: Window, limits: Limits) -> Finding | None:
     """The kernel killed a process for memory lately."""
     events = [(age, one) for age, one in window.aged_events(limits.killed_s) if one.kind == "oom-kill"]
-    events = [(age, one) for age, one in events if one.time_s is None or window.last.time_s - one.time_s < 2 * age + 60]
+    events = [(age, one) for age, one in events if is_logged(one) or _is_news(window, age, one)]
     steps = _steps(window, limits.killed_s) if window.last.host.oom_kills else []
     if not events and not steps:
         return None
@@ -219,6 +221,11 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
     number = max(len(events), int(sum(step for _, step in steps)))
     victim = next((one.pid for _, one in events if one.pid), None)
     who = f"pid {victim}" if victim else "a process" if number == 1 else f"{number} processes"
+    told = next((one for _, one in events if is_logged(one)), None)
+    if told is not None and (name := crashes_by_log.program_of(told)):
+        who = f"{name[:13]} ({told.pid})"
+        is_ours = is_ours or crashes_by_log.is_training(told)
+    where = "its container is" if told is not None and "cgroup" in (told.text or "") else ""
     is_container = window.last.host.sees_host_pids is False
     severity: Severity = "critical" if is_ours or _was_short(window) else "info" if is_container else "warning"
     return Finding(
@@ -228,7 +235,7 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
         subject=Subject(kind="host"),
         summary=f"the kernel killed {who} for memory",
         cause="oom-kill",
-        cause_text="out of memory: the kernel ends the largest process",
+        cause_text=f"{where} out of memory: the kernel ends the largest process".strip(),
         fix_text="fewer workers, or more memory for the job",
         evidence=(
             Evidence(name="killed by the kernel", value=float(number), judged_by="≥ 1"),
@@ -239,6 +246,11 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
         command="dmesg | grep -i 'killed process'",
         onset_s=max([age for age, _ in steps] + [age for age, _ in events]),
     )
+
+
+def _is_news(window: Window, age_s: float, event: Event) -> bool:
+    """It happened while gpumon watched."""
+    return event.time_s is None or window.last.time_s - event.time_s < 2 * age_s + 60
 
 
 def _steps(window: Window, seconds: float) -> list[tuple[float, float]]:

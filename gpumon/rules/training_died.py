@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpumon import units
 from gpumon.model import Ending, Evidence, Finding, Job, Subject
+from gpumon.rules import crashes_by_log
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.verdict import Verdict, verdict_of
@@ -36,7 +37,8 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
         minute, a segmentation fault, an exit code where the parent told, a stretch without progress, or one rank that
         ended ten seconds before the others. A process with the probe says farewell at its end; one that goes without
         was killed. Three runs of one command line that end within five minutes, in half an hour, leave nothing behind
-        and say no farewell are a crash loop.
+        and say no farewell are a crash loop. In a kernel's log: a segmentation fault of a Python program, or in a
+        library of CUDA, NCCL or PyTorch.
 
     Why it matters:
         The GPUs stand idle from now on, and nobody is told: the log simply stops.
@@ -49,6 +51,7 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
         A scheduler's time limit and a program that leaves by os._exit() look like a kill.
         Short scripts, notebooks and servers are not watched.
     """
+    yield from crashes_by_log.crashed(window)
     for ending in latest(window):
         if not is_watched(window, ending, limits.shown_s):
             continue

@@ -5,8 +5,8 @@ series keeps its last value. ``10..20x11`` rises by one per sample. Anything els
 ``"throttled_pct.sw_thermal"`` sets one key of a dictionary, ``unknown`` sets it to None. ``rank.PID`` is what a probe
 in that process reports; its ``step`` goes on by ``1 / step_s`` a second unless it is given. ``from_s`` and ``until_s``
 say when a process is there. ``event`` is a list of tables: ``at`` seconds, or ``ago_s`` before the first sample,
-``gpu`` by index, and the fields of an Event; ``times`` repeats it a second apart. ``volume."/data"`` is a filesystem
-of the host.
+``gpu`` by index or ``gpu_uuid``, and the fields of an Event; ``times`` repeats it a second apart. ``volume."/data"``
+is a filesystem of the host.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _events(tables: Iterable[dict[str, Any]], at_s: float, interval_s: float) ->
     for given in tables:
         table = dict(given)
         first_s, ago_s, times = table.pop("at", 0.0), table.pop("ago_s", 0.0), table.pop("times", 1)
-        uuid = builders.uuid(table.pop("gpu")) if "gpu" in table else None
+        uuid = builders.uuid(table.pop("gpu")) if "gpu" in table else table.pop("gpu_uuid", None)
         for number in range(times):
             if at_s - interval_s < first_s + number <= at_s:
                 time_s = builders.NOON + first_s + number - ago_s
