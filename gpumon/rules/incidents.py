@@ -13,6 +13,8 @@ from gpumon.rules.xids import RECOVERY, RECOVERY_ACTIONS, ROOTS, Xid, known
 from gpumon.window import Window
 
 CLEANUP, RECOVERY_CODE = 45, 154
+_REMEMBERED = "is_last_seen"
+"""Name of an event's value: told by a gauge that keeps the last number for ever."""
 PROGRAMS = (13, 31, 32, 43)
 """Faults of programs that make the GPU a suspect where different ones meet them."""
 _MILDER: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -60,6 +62,10 @@ class Incident(NamedTuple):
         """Numbers among the lines."""
         return frozenset(line.xid.code for line in self.lines)
 
+    def is_remembered(self) -> bool:
+        """Known from a gauge only, which keeps the last number: when it happened nobody knows."""
+        return all(is_remembered(line.event) for line in self.lines)
+
     def process(self, pid: int) -> str:
         """``pid 4242 (python)``, where a line names it."""
         for line in self.lines:
@@ -72,6 +78,11 @@ class Incident(NamedTuple):
         """What the driver asks for by now: ``a reset``."""
         asked = [line.xid for line in self.lines if line.xid.code == RECOVERY_CODE]
         return asked[-1].meaning.removeprefix(_ASKS) if asked and asked[-1].meaning.startswith(_ASKS) else None
+
+
+def is_remembered(event: Event) -> bool:
+    """The last number that an exporter saw, of unknown age."""
+    return _REMEMBERED in (event.values or {})
 
 
 def xid_of(event: Event) -> int | None:
@@ -118,11 +129,12 @@ def incidents(window: Window, seconds: float) -> list[Incident]:
         by_gpu.setdefault(line.event.gpu_uuid, []).append(line)
     found = []
     for uuid, lines in by_gpu.items():
-        telling = [line for line in lines if line.xid.code != CLEANUP]
-        if not telling and not _repeats(window, uuid, lines):
+        dated = [line for line in lines if not is_remembered(line.event)] or lines
+        telling = [line for line in dated if line.xid.code != CLEANUP]
+        if not telling and not is_remembered(dated[0].event) and not _repeats(window, uuid, dated):
             continue
-        lead = min(telling or lines, key=_precedence)
-        found.append(Incident(uuid, lead.xid, lead.xid.severity, tuple(lines)))
+        lead = min(telling or dated, key=_precedence)
+        found.append(Incident(uuid, lead.xid, lead.xid.severity, tuple(dated)))
     return found
 
 

@@ -45,7 +45,8 @@ def xid(window: Window, limits: Limits) -> Conclusions:
         Xid 45 comes by the thousand when programs end, and is no fault by itself. A program that fails with 13 or 31
         is mostly wrong itself; a GPU on which different programs fail so is not. Lines from before gpumon was started
         explain, and raise nothing; in a kernel's log that is read afterwards they are what it is about, and broken
-        hardware stays so until the driver is loaded anew.
+        hardware stays so until the driver is loaded anew. An exporter's gauge keeps the last number for ever: at first
+        sight it is information, of unknown age.
     """
     gpus = {gpu.uuid: gpu for gpu in window.last.gpus}
     by_subject: dict[str, Finding] = {}
@@ -60,6 +61,8 @@ def xid(window: Window, limits: Limits) -> Conclusions:
         if others and (incident.lead.action == "nvlink" or incident.lead.code == RECOVERY_CODE):
             whose = f"{others} other GPU{'s' * (others > 1)}"
             found = msgspec.structs.replace(found, cause_text=f"NVLink errors of {whose} at the same time: the fabric")
+        if incident.is_remembered():
+            found = _remembered(found, incident, gpus.get(incident.uuid or ""))
         # The ranks of one job fail together: its first GPU tells.
         earlier = by_subject.get(found.subject.key())
         if earlier is None or (found.onset_s or 0.0) > (earlier.onset_s or 0.0):
@@ -103,6 +106,22 @@ def _finding(window: Window, incident: Incident, gpu: Gpu | None, job: Job | Non
         fixes=(*_first_fixes(incident, wish, is_suspect=is_suspect), *xids.fixes_of(lead, which)),
         command=xids.command_of(lead, which),
         onset_s=first.age_s,
+    )
+
+
+def _remembered(found: Finding, incident: Incident, gpu: Gpu | None) -> Finding:
+    """The same as information: an exporter's gauge may tell of what was over days ago."""
+    tell = "dmesg -T | grep -i xid   # tells when; the kernel's lines also show the same number again"
+    who = name_of(gpu, incident.uuid)
+    return msgspec.structs.replace(
+        found,
+        severity="info",
+        confidence="possible",
+        summary=f"{who}: Xid {incident.lead.code} on record, of unknown age",
+        cause_text=f"{incident.lead.meaning}; an exporter keeps the last number that it saw",
+        fix_text="dmesg -T | grep -i xid tells when",
+        fixes=(tell, *found.fixes),
+        command="dmesg -T | grep -i xid",
     )
 
 
