@@ -47,6 +47,8 @@ _RAW_SLOTS = 3600
 _PROCESS_SLOTS = 1200
 _SUMMED_SLOTS = 400
 """Rules ask most for the means of one to five minutes."""
+_WINDOWS_KEPT = 600
+"""Snapshots whose utilization windows are kept: rules look at three minutes of them, whatever the interval."""
 _WAITS_KEPT = 120
 """Snapshots whose single steps are kept: enough to see a rhythm in them."""
 _TIERS = ((10.0, 2160), (60.0, 1440))
@@ -185,7 +187,7 @@ class History:
         elif busy is not None and not ring:
             ring = (busy,) * max(1, round(self._rates.get(gpu.uuid, 0.0) * (interval_s or 0.0)))
         values[self._utilization] = _NAN if busy is None else busy
-        slots = self._store.rings.setdefault(gpu.uuid, [None] * self._process_slots)
+        slots = self._store.rings.setdefault(gpu.uuid, [None] * _WINDOWS_KEPT)
         slots[row % len(slots)] = (row, ring)
         values += _row(tuple(limiter_pct(gpu, name) for name in LIMITERS))
         return values + _row(tuple(derived.get(name) for name in BUDGET_FIELDS))

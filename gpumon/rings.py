@@ -1,4 +1,4 @@
-"""Knows how samples lie in memory: fixed arrays written round and round, allocated once."""
+"""Knows how samples lie in memory: arrays written round and round, that never grow beyond their slots."""
 
 from __future__ import annotations
 
@@ -10,78 +10,115 @@ from typing import Literal
 
 How = Literal["mean", "min", "max"]
 _NAN = math.nan
+_GROWTH_SLOTS = 128
+"""Rows for which memory is taken at a time."""
 _EDGE_S = 1e-4
 """Epoch seconds as floats resolve about 1e-7 s: a sample this near to an edge is on it."""
+
+
+class Rows:
+    """Rows of one width, written round and round; takes memory only as it is filled, so that a young run is small."""
+
+    def __init__(self, code: Literal["f", "d"], blank: float, width: int, slots: int) -> None:
+        self.width = width
+        self.slots = slots
+        self._code = code
+        self._blank = array(code, [blank]) * width
+        self._data = array(code)
+
+    def write(self, at: int, values: Sequence[float]) -> None:
+        """Store a row in a slot."""
+        width, data = self.width, self._data
+        start = at * width
+        if start >= len(data):
+            self._grow(at)
+        data[start : start + width] = array(self._code, values)
+
+    def clear(self, at: int) -> None:
+        """Forget what is in a slot."""
+        self.write(at, self._blank)
+
+    def row(self, at: int) -> Sequence[float]:
+        """What is in a slot."""
+        start = at * self.width
+        return self._data[start : start + self.width] or self._blank
+
+    def value(self, at: int, field: int) -> float:
+        """One value of a slot that was written."""
+        return self._data[at * self.width + field]
+
+    def column(self, field: int, low: int, high: int) -> list[float]:
+        """One value of each of the slots ``low`` to ``high`` (both included), all of which were written."""
+        width = self.width
+        return self._data[low * width + field : high * width + field + 1 : width].tolist()
+
+    def _grow(self, at: int) -> None:
+        slots = min(self.slots, (at // _GROWTH_SLOTS + 1) * _GROWTH_SLOTS)
+        self._data.extend(self._blank * (slots - len(self._data) // self.width))
 
 
 class Ring:
     """Rows of one subject, one column per field; a row that was never written reads as NaN."""
 
     def __init__(self, width: int, slots: int, first: int) -> None:
-        self.width = width
         self.slots = slots
+        self.first = first
+        """Number of the first row that may be written."""
         self.last = first - 1
         """Number of the newest row written."""
-        self._data = array("f", [_NAN]) * (width * slots)
-        self._blank = array("f", [_NAN]) * width
+        self._rows = Rows("f", _NAN, width, slots)
 
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
-        width, slots, data = self.width, self.slots, self._data
+        first, slots, rows = self.first, self.slots, self._rows
         if row != self.last + 1:
             for missed in range(max(self.last + 1, row - slots), row):
-                start = missed % slots * width
-                data[start : start + width] = self._blank
-        start = row % slots * width
-        data[start : start + width] = array("f", values)
+                rows.clear((missed - first) % slots)
+        rows.write((row - first) % slots, values)
         self.last = row
 
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
-        if last < first:
-            return []
-        reach = min(last, self.last)
-        after = [_NAN] * (last - max(reach, first - 1))
-        if reach < first:
-            return after
-        width, slots, data = self.width, self.slots, self._data
-        low, high = first % slots, reach % slots
-        if low <= high:
-            return data[low * width + field : high * width + field + 1 : width].tolist() + after
-        head = data[low * width + field :: width].tolist()
-        return head + data[field : high * width + field + 1 : width].tolist() + after
+        low, high = max(first, self.first), min(last, self.last)
+        if high < low:
+            return [_NAN] * (last - first + 1)
+        slots, rows = self.slots, self._rows
+        start, end = (low - self.first) % slots, (high - self.first) % slots
+        if start <= end:
+            found = rows.column(field, start, end)
+        else:
+            found = rows.column(field, start, slots - 1) + rows.column(field, 0, end)
+        if low > first:
+            found = [_NAN] * (low - first) + found
+        return found + [_NAN] * (last - high) if last > high else found
 
 
 class Sums:
     """Running sums beside a ring, so that the mean over any stretch takes four reads, however long it is."""
 
     def __init__(self, width: int, slots: int, first: int) -> None:
-        self.width = width
         self.slots = slots
         self.first = first
         """Number of the first row ever written: before it every sum is 0."""
         self.last = first - 1
-        self._totals = array("d", bytes(8 * width * slots))
-        self._known = array("d", bytes(8 * width * slots))
+        self._totals = Rows("d", 0.0, width, slots)
+        self._known = Rows("d", 0.0, width, slots)
 
     def write(self, row: int, values: Sequence[float], cover_s: float) -> None:
         """Add a row that stands for some time; rows left out since the last write add nothing."""
-        width, slots = self.width, self.slots
-        start = self.last % slots * width
-        totals = self._totals[start : start + width]
-        known = self._known[start : start + width]
+        first, slots = self.first, self.slots
+        before = (self.last - first) % slots
+        totals, known = self._totals.row(before), self._known.row(before)
         for missed in range(max(self.last + 1, row - slots), row):
-            at = missed % slots * width
-            self._totals[at : at + width] = totals
-            self._known[at : at + width] = known
-        start = row % slots * width
-        self._totals[start : start + width] = array(
-            "d",
+            self._totals.write((missed - first) % slots, totals)
+            self._known.write((missed - first) % slots, known)
+        at = (row - first) % slots
+        self._totals.write(
+            at,
             [total + value * cover_s if value == value else total for total, value in zip(totals, values, strict=True)],
         )
-        self._known[start : start + width] = array(
-            "d",
-            [time_s + cover_s if value == value else time_s for time_s, value in zip(known, values, strict=True)],
+        self._known.write(
+            at, [time_s + cover_s if value == value else time_s for time_s, value in zip(known, values, strict=True)]
         )
         self.last = row
 
@@ -93,11 +130,11 @@ class Sums:
         oldest = self.last - self.slots + 2
         if last < oldest or (first > self.first and first - 1 < oldest):
             return None
-        at = last % self.slots * self.width + field
-        total, known = self._totals[at], self._known[at]
+        at = (last - self.first) % self.slots
+        total, known = self._totals.value(at, field), self._known.value(at, field)
         if first > self.first:
-            before = (first - 1) % self.slots * self.width + field
-            total, known = total - self._totals[before], known - self._known[before]
+            before = (first - 1 - self.first) % self.slots
+            total, known = total - self._totals.value(before, field), known - self._known.value(before, field)
         return total, known
 
 

@@ -13,6 +13,8 @@ _ROOM = 256
 """Rings of 100 to 120 entries have been seen."""
 _SLACK_US = 500_000
 _Sample = plain(pynvml.c_nvmlSample_t)
+_PERCENT = tuple(map(float, range(101)))
+"""Windows are kept for minutes, by the thousand: all of them share these objects."""
 
 
 class UtilizationRing:
@@ -40,7 +42,7 @@ class UtilizationRing:
         self._seen_us = max(self._seen_us, newest_us)
         if since is None:
             return ()
-        return tuple(float(percent) for at_us, percent in samples if at_us > oldest_us and percent <= 100)
+        return tuple([_PERCENT[percent] for at_us, percent in samples if at_us > oldest_us and percent <= 100])
 
     def _call(self, handle: object) -> list[tuple[int, int]]:
         """One call with room to spare; pynvml asks for the size first and copies every slot."""
