@@ -152,7 +152,7 @@ class LiveSource:
             time_s=self._clock.time_s,
             interval_s=interval_s,
             gpus=gpus,
-            processes=(*processes, *left),
+            processes=(*processes, *left) if left else processes,
             host=with_driver(host, reading, now - (self._began if answered_at is None else answered_at)),
             events=(*happened, *self._host_reader.drain_events(), *events),
         )

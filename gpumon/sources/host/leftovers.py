@@ -42,7 +42,8 @@ class Leftovers:
 
         Only one's own processes can be looked into, as root everybody's.
         """
-        short = [gpu for gpu in gpus if _is_short(gpu, processes)]
+        held = _held(processes)
+        short = [gpu for gpu in gpus if _is_short(gpu, held.get(gpu.uuid, 0))]
         if not short:
             self._queue, self._found, self._is_looking, self._ended_at = [], {}, False, None
             return ()
@@ -105,10 +106,18 @@ class Leftovers:
         return self._minors[gpu.uuid]
 
 
-def _is_short(gpu: Gpu, processes: Sequence[Process]) -> bool:
+def _held(processes: Sequence[Process]) -> dict[str, int | None]:
+    """GPU -> what all processes hold of it together; None where the driver does not say it of one of them."""
+    held: dict[str, int | None] = {}
+    for one in processes:
+        for uuid, size in one.gpu_memory_bytes.items():
+            before = held.get(uuid, 0)
+            held[uuid] = None if size is None or before is None else before + size
+    return held
+
+
+def _is_short(gpu: Gpu, held_bytes: int | None) -> bool:
     """More is in use than all processes on it hold together."""
     if gpu.is_lost or gpu.memory_is_shared or gpu.memory_used_bytes is None or gpu.mig_parent_uuid is not None:
         return False
-    held = [one.gpu_memory_bytes[gpu.uuid] for one in processes if gpu.uuid in one.gpu_memory_bytes]
-    owned = [size for size in held if size is not None]
-    return len(owned) == len(held) and gpu.memory_used_bytes - sum(owned) >= UNOWNED_BYTES
+    return held_bytes is not None and gpu.memory_used_bytes - held_bytes >= UNOWNED_BYTES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from gpumon.model import Event, Process, Volume
 from gpumon.sources import GpuUse
@@ -31,6 +32,25 @@ _DATA_KNOWN_AGAIN_S = 600.0
 _NO_GPU = GpuUse({}, None)
 
 
+class _Pace(NamedTuple):
+    """Seconds between two readings."""
+
+    interval_s: float
+    """Of the whole machine."""
+    holder_s: float
+    helper_s: float
+    counters_s: float
+    """Of a process's scheduler and I/O counters."""
+
+
+class _Answer(NamedTuple):
+    """What was returned last, and of what it was made."""
+
+    changes: int
+    holders: Mapping[int, GpuUse]
+    processes: tuple[Process, ...]
+
+
 class ProcessReader:
     """Turns the driver's list of holders into process records, reading each no more often than it pays."""
 
@@ -45,7 +65,9 @@ class ProcessReader:
         """Count shares of memory, at a price for the processes: only while the machine's memory runs short."""
         self._state_holders: frozenset[int] = frozenset()
         self._roles_at: float | None = None
-        self._last: tuple[int, Mapping[int, GpuUse], tuple[Process, ...]] | None = None
+        self._last: _Answer | None = None
+        self._read_at = 0.0
+        """Monotonic time of the last reading that was not a repetition."""
 
     def read(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> tuple[Process, ...]:
         """Return every holder, followed by its descendants; a holder that cannot be looked up has its pid alone.
@@ -53,22 +75,47 @@ class ProcessReader:
         Who trains on the CPU is followed like a holder, and holds no memory of any GPU.
         """
         following = self._following
-        following.strangers = self._strangers.look(following.watches, now) - holders.keys()
-        if following.strangers:
-            holders = {**dict.fromkeys(following.strangers, _NO_GPU), **holders}
+        strangers = self._strangers.look(following.watches, now) - holders.keys()
+        if strangers:
+            holders = {**dict.fromkeys(strangers, _NO_GPU), **holders}
+        pace = self._pace(holders, interval_s)
+        if self._last is not None and self._is_resting(self._last, holders, now, pace):
+            return self._last.processes
+        following.strangers = strangers
+        self._read_at = now
         following.follow(holders.keys(), now)
         self._look_aside(now)
-        fresh = self._sample(holders, now, interval_s)
+        fresh = self._sample(now, pace)
         following.prune()
         is_mapped = self._look_inside(holders, now)
-        if self._last is not None and not fresh and not is_mapped and self._last[:2] == (following.changes, holders):
-            return self._last[2]
+        last = self._last
+        if last is not None and not fresh and not is_mapped and last[:2] == (following.changes, holders):
+            return last.processes
         self._identify(fresh, now)
         self._look_around(now)
         self._watch_states()
         processes = tuple(self._records.build(holders, following.watches, following.gone, now))
-        self._last = (following.changes, dict(holders), processes)
+        self._last = _Answer(following.changes, dict(holders), processes)
         return processes
+
+    def _pace(self, holders: Mapping[int, GpuUse], interval_s: float) -> _Pace:
+        """How often to read whom, by how many there are."""
+        count = len(self._following.watches)
+        gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
+        is_small = count <= _FEW_PROCESSES and len(gpus) <= _FEW_GPUS
+        base_s = interval_s if is_small else max(interval_s, _PERIOD_S)
+        return _Pace(
+            interval_s,
+            base_s,
+            base_s if count <= _MANY_PROCESSES else max(interval_s, _SLOW_PERIOD_S),
+            max(interval_s, _PERIOD_S if is_small else _SLOW_PERIOD_S),
+        )
+
+    def _is_resting(self, last: _Answer, holders: Mapping[int, GpuUse], now: float, pace: _Pace) -> bool:
+        """Nobody came or went, and nobody is due: the last answer stands, and nothing is looked at."""
+        if now - self._read_at >= pace.holder_s * 0.9 or holders.keys() != last.holders.keys():
+            return False
+        return not any(watch.is_first_due() for watch in self._following.watches.values())
 
     def drain_events(self) -> tuple[Event, ...]:
         """Holders that ended, and kills in their control groups, since the last call."""
@@ -102,21 +149,16 @@ class ProcessReader:
         self._aside.close()
         self._following.close()
 
-    def _sample(self, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> list[Watch]:
+    def _sample(self, now: float, pace: _Pace) -> list[Watch]:
         """Read who is due; return those with new values, the ones just taken up among them."""
         watches = self._following.watches
-        gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
-        is_small = len(watches) <= _FEW_PROCESSES and len(gpus) <= _FEW_GPUS
-        base_s = interval_s if is_small else max(interval_s, _PERIOD_S)
-        helper_s = base_s if len(watches) <= _MANY_PROCESSES else max(interval_s, _SLOW_PERIOD_S)
-        counters_s = max(interval_s, _PERIOD_S if is_small else _SLOW_PERIOD_S)
         fresh = []
         for pid, watch in list(watches.items()):
-            period_s = base_s if watch.is_holder else helper_s
+            period_s = pace.holder_s if watch.is_holder else pace.helper_s
             if watch.is_first_due():
-                period_s = interval_s
+                period_s = pace.interval_s
             # A tick that comes a little early must not put a process off to the next one.
-            if now - watch.at >= period_s * 0.9 and not watch.sample(now, self._states.take(pid), counters_s):
+            if now - watch.at >= period_s * 0.9 and not watch.sample(now, self._states.take(pid), pace.counters_s):
                 self._following.lose(pid, now)
             elif watch.at == now:
                 fresh.append(watch)

@@ -22,7 +22,7 @@ from gpumon.sources.nvml.ring import UtilizationRing
 from gpumon.sources.nvml.throttle import Throttle, reason_names
 
 LISTS_S = 2.0
-"""Process lists."""
+"""Process lists; of all GPUs in the same pass, so that between two of them the table of processes rests."""
 SLOW_S = 5.0
 """Links, ECC, fans, limits, performance state, memory clock, margin."""
 RARE_S = 10.0
@@ -57,7 +57,7 @@ class Turn:
 
     __slots__ = ("_due_at", "_every_s", "_phase_s", "_waits")
 
-    def __init__(self, every_s: float, phase_s: float, *, waits: bool = False) -> None:
+    def __init__(self, every_s: float, phase_s: float = 0.0, *, waits: bool = False) -> None:
         """``waits``: not in the first pass, which somebody is waiting for."""
         self._every_s, self._phase_s, self._waits = every_s, phase_s, waits
         self._due_at = 0.0
@@ -102,7 +102,7 @@ class GpuReader:
         self._power_fields = Fields("power fields", [_POWER_INSTANT, _POWER_AVERAGE])
         self._health = Health()
         phase = device.index % 5
-        self._lists_turn = Turn(LISTS_S, phase % 2)
+        self._lists_turn = Turn(LISTS_S)
         self._slow_turn, self._modes_turn = Turn(SLOW_S, phase), Turn(RARE_S, phase + 1)
         self._drawn_turn = Turn(RARE_S, phase)
         self._throughput_turn = Turn(RARE_S, phase, waits=True)

@@ -1,4 +1,7 @@
-"""The machine that is watched: a fake driver with H100s whose values move, and real processes that hold them."""
+"""The machine that is watched: a fake driver with H100s whose values move, and real processes that hold them.
+
+The processes are eight jobs (Slurm's, by their environment) with a rank on every GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fakenvml import GIB, FakeDriver, Process, h100, wave
 
 ROOT = Path(__file__).parents[3]
 PER_GPU = 8
-"""Processes on each GPU."""
+"""Processes on each GPU, one of each job."""
 DAY_S = "86400"
 
 
@@ -31,7 +34,7 @@ class Box:
                 system={"event_poll_s": 1},  # a real driver sleeps until there is an event
             )
             for gpu in range(gpus):
-                held = [_start(f"train.py --rank={gpu}.{number}") for number in range(PER_GPU)]
+                held = [_start("train.py", job=number, rank=gpu, ranks=gpus) for number in range(PER_GPU)]
                 self._processes += held
                 self.driver.set_processes(
                     gpu,
@@ -86,9 +89,10 @@ def plain_environment() -> Mapping[str, str]:
     }
 
 
-def _moving(index: int) -> Mapping[str, str]:
+def _moving(index: int) -> Mapping[str, str | None]:
     """Load that varies as a training run's does; no two GPUs alike."""
     return {
+        "memory_used": None,  # what the processes hold
         "utilization": wave(1.3 + 0.1 * index, 50, 91, 99),
         "power_w": wave(4.3 + 0.3 * index, 50, 610 + index, 680),
         "temperature": wave(17 + index, 50, 61 + index, 64 + index),
@@ -96,6 +100,10 @@ def _moving(index: int) -> Mapping[str, str]:
     }
 
 
-def _start(name: str) -> subprocess.Popen[bytes]:
-    """A process that sleeps and costs nothing, under another name."""
-    return subprocess.Popen([name, DAY_S], executable=shutil.which("sleep"), stdin=subprocess.DEVNULL)
+def _start(name: str, *, job: int | None = None, rank: int = 0, ranks: int = 1) -> subprocess.Popen[bytes]:
+    """A process that sleeps and costs nothing, under another name; as a rank of a job where one is named."""
+    environment = dict(os.environ)
+    if job is not None:
+        environment |= {"SLURM_JOB_ID": str(4200 + job), "RANK": str(rank), "WORLD_SIZE": str(ranks)}
+        environment["LOCAL_RANK"] = str(rank)
+    return subprocess.Popen([name, DAY_S], executable=shutil.which("sleep"), stdin=subprocess.DEVNULL, env=environment)
