@@ -11,6 +11,7 @@ from gpumon.progress import LABELLED_S, patience_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.standstill import Member, cause_of, culprit_of, member_of, told
+from gpumon.rules.timeouts import hang_told
 from gpumon.signals import label, mean_of
 from gpumon.window import Window
 
@@ -53,7 +54,8 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         times its longest pause so far, ten of its slowest steps. Standing still means, with the probe, that no rank's
         heart beats. Without it: every GPU is either idle, or fully busy at no more than 60 % of its usual power, with
         next to no traffic and idle tensor cores, as a waiting kernel is. The rank that is idle, gone, stopped or waits
-        for data is named: the busy ones are its victims.
+        for data is named: the busy ones are its victims. In a log: the watchdogs' lines, from which the rank that had
+        not begun the collective, or began another one, is named.
 
     Why it matters:
         All GPUs of the job are lost until somebody notices. PyTorch's watchdog ends the job after ten minutes by
@@ -70,6 +72,7 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         long pause that does nothing of this is reported.
         Starts and servers are never judged.
     """
+    yield from hang_told(window, FIXES)
     processes = {process.pid: process for process in window.last.processes}
     gpus = {gpu.uuid: gpu for gpu in window.last.gpus}
     for job in window.jobs:

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.model import Confidence, Evidence, Finding, Gpu, Process, Subject
+from gpumon.model import Confidence, Event, Evidence, Finding, Gpu, Process, Subject
+from gpumon.rules.cuda_versions import Version, build_for, cuda_of_driver, version_of
+from gpumon.rules.faults import LOOK, start_fault
+from gpumon.rules.reports import is_flagged, number, reports
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import label, leaves
@@ -42,7 +45,6 @@ _OTHER_WORK = re.compile(
     r"prepar|preproc|tokeni|index|dataset|convert|ingest|pytest|unittest|faiss|chroma|milvus|qdrant|sklearn|xgboost|"
     r"lightgbm|ray::|raylet|dask|spark|serve|--?(device|accelerator)[ =.]?cpu|device=.?cpu"
 )
-_LOOK = 'python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"'
 _SHORT: dict[str | None, str] = {"cpu-only-wheel": "a wheel with CUDA", "gpus-hidden": "unset CUDA_VISIBLE_DEVICES"}
 _ELSE = (
     "move model and batch: .to('cuda'); Lightning: accelerator='gpu'; JAX: pip install \"jax[cuda12]\"",
@@ -62,7 +64,8 @@ def cpu_training(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         A Python process with PyTorch, JAX or TensorFlow uses at least three cores (or half of those it may use) for
-        two minutes, and has no memory on any GPU, or only a context on one that is idle. A GPU is free.
+        two minutes, and has no memory on any GPU, or only a context on one that is idle. A GPU is free. In a program's
+        output: a framework that has no CUDA, or a banner that names the CPU ("torch 1.7.1 CPU").
 
     Why it matters:
         A GPU is ten to a hundred times as fast. The usual reasons are silent: a wheel without CUDA, an empty
@@ -76,6 +79,7 @@ def cpu_training(window: Window, limits: Limits) -> Conclusions:
         Preparing data, building an index, tests or a service may use a framework on the CPU on purpose; where the
         command tells, it stays silent, as for ``--device cpu``. Workers of a job that holds a GPU are never meant.
     """
+    yield from _told(window)
     if not window.last.gpus or window.elapsed_s < limits.window_s - 1.5 * window.interval_s:
         return
     processes = {process.pid: process for process in window.last.processes}
@@ -93,6 +97,55 @@ def cpu_training(window: Window, limits: Limits) -> Conclusions:
             continue
         if unused or process.gpu_memory_bytes:
             yield _finding(window, process, used, cores, unused)
+
+
+def _told(window: Window) -> Conclusions:
+    """What a framework says of itself: a build without CUDA, or one that does not find or use the GPU."""
+    events = reports(window, "no-cuda")
+    if not events:
+        return
+    sign = _told_sign(window, events)
+    yield Finding(
+        rule="cpu-training",
+        severity="warning",
+        confidence=sign.confidence,
+        subject=Subject(kind="host"),
+        summary="the program computes on the CPU",
+        cause=sign.cause,
+        cause_text=sign.text[:73],
+        fix_text=_SHORT.get(sign.cause, sign.fixes[0].partition("   #")[0][:70]),
+        evidence=tuple(Evidence(name="reported", value=one.text[:160]) for _, one in events[:3] if one.text),
+        fixes=sign.fixes,
+        command=LOOK,
+        onset_s=max(age_s for age_s, _ in events),
+        has_happened=True,
+    )
+
+
+def _told_sign(window: Window, events: Sequence[tuple[float, Event]]) -> _Sign:
+    host = window.last.host
+    fault = next((found for _, one in reports(window, "cuda-error") if (found := start_fault(one, host))), None)
+    if is_flagged(events, "is_cpu_build"):
+        build = build_for(_cuda_known(window))
+        wheel = build.with_driver() if build is not None else "update the driver first: current builds need a newer one"
+        return _Sign("cpu-only-wheel", "its build has no CUDA: it cannot use the GPU", "certain", (), (wheel, LOOK))
+    if is_flagged(events, "is_gpu_unused"):
+        fixes = ("Lightning: Trainer(accelerator='gpu', devices=1)", *_ELSE)
+        return _Sign("gpu-not-used", "it sees a GPU and does not use it", "certain", (), fixes)
+    if fault is not None:
+        return _Sign(fault.cause, f"it falls back: {fault.summary}", "certain", (), (*fault.fixes, LOOK))
+    look = "nvidia-smi; echo $CUDA_VISIBLE_DEVICES   # does the driver answer, is a GPU visible?"
+    return _Sign("no-cuda", "it finds no GPU: driver, container or visibility", "likely", (), (look, LOOK, *_ELSE))
+
+
+def _cuda_known(window: Window) -> Version | None:
+    """The newest CUDA that the driver runs, as far as anything tells."""
+    host = window.last.host
+    for _, event in reports(window, "cuda-error"):
+        found = number(event, "driver_cuda_version")
+        if found is not None:
+            return version_of(f"{found:.1f}")
+    return version_of(host.cuda_version) or cuda_of_driver(host.driver_version)
 
 
 def _may_train(process: Process, processes: Mapping[int, Process], now_s: float, limits: Limits) -> bool:
@@ -142,13 +195,13 @@ def _sign(process: Process) -> _Sign:
     if "libtorch_cpu" in libraries and "libtorch_cuda" not in libraries:
         shown = (Evidence(name="libtorch_cuda", value="not loaded", judged_by="libtorch_cpu is"),)
         fix = "install the wheel with CUDA: pip install torch --index-url https://download.pytorch.org/whl/cu128"
-        return _Sign("cpu-only-wheel", "PyTorch without CUDA is installed", "certain", shown, (_LOOK, fix))
+        return _Sign("cpu-only-wheel", "PyTorch without CUDA is installed", "certain", shown, (LOOK, fix))
     if process.open_gpus == ():
         shown = (Evidence(name="GPU devices open", value=0.0, judged_by="a CUDA context opens one"),)
-        return _Sign("no-context", "it has no GPU device open", "likely", shown, (_LOOK,))
+        return _Sign("no-context", "it has no GPU device open", "likely", shown, (LOOK,))
     if process.gpu_memory_bytes:
-        return _Sign("model-on-cpu", "its GPU holds a context and no model", "possible", (), (_LOOK,))
-    return _Sign(None, "it holds no GPU memory", "possible", (), (_LOOK,))
+        return _Sign("model-on-cpu", "its GPU holds a context and no model", "possible", (), (LOOK,))
+    return _Sign(None, "it holds no GPU memory", "possible", (), (LOOK,))
 
 
 def _finding(window: Window, process: Process, used: float, need: float, free: Sequence[Gpu]) -> Finding:
@@ -175,6 +228,6 @@ def _finding(window: Window, process: Process, used: float, need: float, free: S
             Evidence(name="framework", value=process.framework),
         ),
         fixes=(*sign.fixes, *_ELSE),
-        command=_LOOK,
+        command=LOOK,
         onset_s=120.0,
     )

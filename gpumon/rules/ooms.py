@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon.model import Confidence, Event, Evidence, Finding, Severity
-from gpumon.rules.reports import gpus_named, number, size, subject_of, told
+from gpumon.rules.reports import gpus_named, number, reports, size, subject_of
 from gpumon.window import Window
 
 GIB = 1024.0**3
@@ -67,7 +67,7 @@ class Reason(NamedTuple):
 def told_of(window: Window, rule: str) -> Iterator[Finding]:
     """What a rule has to say about the messages of the last minutes: one finding per cause, whatever the GPUs."""
     by_gpu: dict[str | None, list[Oom]] = {}
-    for age_s, event in told(window, "cuda-oom"):
+    for age_s, event in reports(window, "cuda-oom"):
         by_gpu.setdefault(event.gpu_uuid, []).append(_read(age_s, event))
     by_cause: dict[str, list[tuple[str | None, list[Oom], Oom, Reason]]] = {}
     for uuid, messages in by_gpu.items():
@@ -75,7 +75,7 @@ def told_of(window: Window, rule: str) -> Iterator[Finding]:
         if concluded is not None:
             by_cause.setdefault(concluded[1].cause, []).append((uuid, messages, *concluded))
     for group in by_cause.values():
-        yield _finding(window, group)
+        yield _finding(window, group, is_only=len(by_cause) == 1)
 
 
 def _read(age_s: float, event: Event) -> Oom:
@@ -314,7 +314,7 @@ _SUMMARIES = {
 }
 
 
-def _finding(window: Window, group: Sequence[tuple[str | None, list[Oom], Oom, Reason]]) -> Finding:
+def _finding(window: Window, group: Sequence[tuple[str | None, list[Oom], Oom, Reason]], *, is_only: bool) -> Finding:
     uuids = [uuid for uuid, *_ in group]
     _, _, oom, reason = group[0]
     messages = [message for _, told_here, *_ in group for message in told_here]
@@ -322,7 +322,7 @@ def _finding(window: Window, group: Sequence[tuple[str | None, list[Oom], Oom, R
         rule=reason.rule,
         severity=reason.severity,
         confidence=reason.confidence,
-        subject=subject_of(window, uuids),
+        subject=subject_of(window, uuids if is_only else uuids[:1]),
         summary=_SUMMARIES.get(reason.cause, _SUMMARIES[reason.rule]).format(who=gpus_named(window, uuids)),
         cause=reason.cause,
         cause_text=reason.text,

@@ -23,7 +23,7 @@ FATAL = (
 """Reports after which a program mostly ends, and its other ranks wait in vain."""
 
 
-def told(window: Window, *kinds: str, seconds: float = TOLD_S) -> list[tuple[float, Event]]:
+def reports(window: Window, *kinds: str, seconds: float = TOLD_S) -> list[tuple[float, Event]]:
     """Reports of these kinds with their age, oldest first."""
     return [(age_s, event) for age_s, event in window.aged_events(seconds) if event.kind in kinds]
 
