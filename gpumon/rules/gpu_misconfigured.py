@@ -1,14 +1,19 @@
-"""Knows ``gpu-misconfigured``: settings of a GPU or a job that cost something and are mostly left over."""
+"""Knows ``gpu-misconfigured``: settings of a GPU or a job that cost something, mostly left over, and dead sensors."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpumon.model import Evidence, Finding, Gpu, Job, Process, Subject
+from gpumon.model import Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules.rule import Conclusions, Limits, rule
 from gpumon.window import Window
 
+_OF_LATE_S = 300.0
+_FEW_S = 20.0
+_SETTING = "a setting, perhaps left over"
+_ASK_AGAIN = "read it again; if it stays: dmesg | grep -i nvrm, then reset the GPU once nobody uses it"
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
@@ -20,6 +25,7 @@ class _Setting(NamedTuple):
     text: str
     fix: str
     command: str | None = None
+    severity: Severity = "info"
 
 
 @rule("gpu-misconfigured", limits=Limits, every_s=10.0, clear_s=10.0, suppressed_by=("gpu-lost", "driver-stuck"))
@@ -29,22 +35,24 @@ def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
     What it sees:
         Persistence mode off on a server, an ECC change that waits for the next reset, a compute mode that keeps others
         out, a job on a GPU that is split by MIG, and debugging switches in a training job's environment:
-        CUDA_LAUNCH_BLOCKING, NCCL_P2P_DISABLE, NCCL_IB_DISABLE.
+        CUDA_LAUNCH_BLOCKING, NCCL_P2P_DISABLE, NCCL_IB_DISABLE. A sensor that nvidia-smi shows as ERR! while others
+        answer is a warning.
 
     Why it matters:
         None of it is a fault, so nothing else tells. CUDA_LAUNCH_BLOCKING makes every kernel wait for the one before;
-        without peer-to-peer, ranks exchange gradients through the host's memory.
+        without peer-to-peer, ranks exchange gradients through the host's memory. Of a fan or a thermometer that cannot
+        be read nobody knows whether it works.
 
     What to do:
         Unset what was only meant for a test. Persistence mode is a matter of nvidia-persistenced, once per boot.
 
     When it is wrong:
         All of it may be meant: exclusive mode for a scheduler, disabled peer-to-peer around a broken board. So it is
-        information only; mute it where it is known.
+        information only; mute it where it is known. A sensor may fail once, while the driver is busy.
     """
     for gpu in window.last.gpus:
         if not gpu.is_lost and gpu.mig_parent_uuid is None:
-            found = tuple(_of_gpu(window, gpu))
+            found = (*_sensors(window, gpu), *_of_gpu(window, gpu))
             if found:
                 yield _finding(Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid), f"GPU {gpu.index}", found)
     processes = {process.pid: process for process in window.last.processes}
@@ -53,6 +61,16 @@ def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
         found = tuple(_of_job(job, owners))
         if found:
             yield _finding(Subject(kind="job", job=job.id), job.name[:24], found)
+
+
+def _sensors(window: Window, gpu: Gpu) -> Iterator[_Setting]:
+    """Sensors that could not be read of late: twice, unless there are no more than a few readings at all."""
+    told = (one for one in window.events(_OF_LATE_S) if one.kind == "sensor-error" and one.gpu_uuid == gpu.uuid)
+    counts = Counter((one.text or "a sensor").partition(":")[0][:30] for one in told)
+    for name, times in counts.items():
+        if times > 1 or window.elapsed_s < _FEW_S:
+            fix = "see whether the fan turns and its plug is in; watch the temperature" if name == "fan" else _ASK_AGAIN
+            yield _Setting(f"{name} sensor", "ERR!", f"its {name} cannot be read (ERR!)", fix, severity="warning")
 
 
 def _of_gpu(window: Window, gpu: Gpu) -> Iterator[_Setting]:
@@ -96,12 +114,12 @@ def _finding(subject: Subject, who: str, found: tuple[_Setting, ...]) -> Finding
     first, more = found[0], len(found) - 1
     return Finding(
         rule="gpu-misconfigured",
-        severity="info",
+        severity=first.severity,
         confidence="certain",
         subject=subject,
         summary=f"{who}: {first.text}" + (f", +{more}" if more else ""),
         cause="-".join(first.name.lower().replace("_", "-").split()),
-        cause_text="a setting, perhaps left over",
+        cause_text=_SETTING if first.severity == "info" else "the sensor or the driver's access to it fails",
         fix_text=first.fix,
         evidence=tuple(Evidence(name=one.name, value=one.value) for one in found),
         fixes=tuple(one.fix for one in found),
