@@ -7,6 +7,7 @@ from statistics import median
 
 from gpumon.model import Abstention, Cost, Evidence, Finding, Rank, Severity, Subject
 from gpumon.rules import memory
+from gpumon.rules.allocator_tables import retries_told
 from gpumon.rules.fragmentation import FIXES as PIECES
 from gpumon.rules.fragmentation import unseen
 from gpumon.rules.memory import Holding
@@ -40,7 +41,7 @@ def alloc_retry(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         PyTorch's own counter, through the probe, past the first 100 steps: at least one retry in 100 steps; at least
         two of them. It is critical from one in ten steps on, or when steps with a retry take twice as long as others.
-        Errors "out of memory" that the program catches count too.
+        Errors "out of memory" that the program catches count too. In a log: the counts of a printed memory_summary().
 
     Why it matters:
         Every retry waits for the GPU, gives all cached memory back to the driver and asks again: it costs seconds, and
@@ -53,6 +54,7 @@ def alloc_retry(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         Hardly ever: it is a count. A few retries while a job finds its size are normal and not reported.
     """
+    yield from retries_told(window)
     found: list[tuple[Holding, Finding]] = []
     for one in memory.holdings(window):
         if one.job.trained_since_s is None or one.job.kind == "notebook":

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from gpumon.model import Abstention, Evidence, Finding, Rank, Severity, Subject
 from gpumon.rules import memory, ooms
+from gpumon.rules.allocator_tables import pieces_told
 from gpumon.rules.memory import GIB, Holding
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -48,10 +49,11 @@ def fragmentation(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         A message that memory ran out, in a log: what PyTorch held without using it would have been enough for what it
-        asked for, and was a tenth or more of all it held. With the probe: the GPU is at least 85 % full, at least 15 %
-        of what PyTorch reserves lies in split blocks that it cannot give back, and it shows: reserved memory is twice
-        the highest use within a step, or the allocator had to flush its cache, or the gap between the two grew in each
-        of three blocks of ten minutes. Twice the use alone, with room to spare, is information.
+        asked for, and was a tenth or more of all it held; or a printed memory_summary(). With the probe: the GPU is at
+        least 85 % full, at least 15 % of what PyTorch reserves lies in split blocks that it cannot give back, and it
+        shows: reserved memory is twice the highest use within a step, or the allocator had to flush its cache, or the
+        gap between the two grew in each of three blocks of ten minutes. Twice the use alone, with room to spare, is
+        information.
 
     Why it matters:
         Memory that is there cannot be used: allocations fail or flush the cache, and the run ends out of memory
@@ -64,7 +66,8 @@ def fragmentation(window: Window, limits: Limits) -> Conclusions:
         After one large evaluation the pool is large and reusable: no trouble. Graphs captured with CUDA graphs keep
         pools of their own. ``cudaMallocAsync`` reports nothing and is not judged.
     """
-    yield from ooms.told_of(window, "fragmentation")
+    told = tuple(ooms.told_of(window, "fragmentation"))
+    yield from told or pieces_told(window)
     found: list[tuple[Holding, Finding]] = []
     for one in memory.holdings(window):
         used = window.mean(one.gpu, "memory_used_bytes", limits.window_s)

@@ -10,6 +10,7 @@ from gpumon import units
 from gpumon.model import Abstention, Confidence, Event, Evidence, Finding, Job, Process, Severity, Subject
 from gpumon.rules import crashes_by_log
 from gpumon.rules.logged import is_logged
+from gpumon.rules.memory_by_message import ram_told
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -65,7 +66,8 @@ def ram_pressure(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         Available memory below 10 % (critical below 5 %), or falling steadily so that it is gone in 15 min; everybody
         waiting for memory 5 % of the time, or 10 MB/s coming back from swap; the kernel's count of processes that it
-        killed. A job with a limit of its own is judged by that limit, without the page cache.
+        killed. A job with a limit of its own is judged by that limit, without the page cache. In a program's output: a
+        worker that was killed, or an allocation in the machine's memory that failed.
 
     Why it matters:
         First everything slows down, the loader before all; then the kernel kills the largest process, which is the
@@ -80,7 +82,7 @@ def ram_pressure(window: Window, limits: Limits) -> Conclusions:
         covers its neighbours too; a kill that hit nobody here is information there.
     """
     host = window.last.host
-    killed = _killed(window, limits)
+    killed = _killed(window, limits) or ram_told(window)
     if killed is not None:
         yield killed
     elif host.memory_total_bytes is None or host.memory_available_bytes is None:

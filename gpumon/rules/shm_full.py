@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Job, Process, Severity, Subject
+from gpumon.rules.memory_by_message import shm_told
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -31,7 +32,8 @@ def shm_full(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         /dev/shm as the job's own processes see it (in a container its own): used to 80 %, critical from 95 % on; or
-        no larger than 64 MiB, Docker's default, with at least one loader worker.
+        no larger than 64 MiB, Docker's default, with at least one loader worker. In a program's output: a worker that
+        died of a bus error, or a batch for which there was no room or no file.
 
     Why it matters:
         PyTorch's workers pass batches through it. When it is full, jobs mostly hang without a word, or a worker dies
@@ -45,6 +47,9 @@ def shm_full(window: Window, limits: Limits) -> Conclusions:
         Files that dead jobs left behind fill it as well: look before you delete. Loaders that do not use shared
         memory work in 64 MiB.
     """
+    told = shm_told(window)
+    if told is not None:
+        yield told
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
         if job.kind == "serving":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpumon import units
 from gpumon.model import Ending, Evidence, Finding, Job, Subject
-from gpumon.rules import crashes_by_log
+from gpumon.rules import crashes_by_log, crashes_by_message
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.verdict import Verdict, verdict_of
@@ -38,7 +38,7 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
         ended ten seconds before the others. A process with the probe says farewell at its end; one that goes without
         was killed. Three runs of one command line that end within five minutes, in half an hour, leave nothing behind
         and say no farewell are a crash loop. In a kernel's log: a segmentation fault of a Python program, or in a
-        library of CUDA, NCCL or PyTorch.
+        library of CUDA, NCCL or PyTorch. In a program's own output: an error of CUDA or NCCL, a worker that crashed.
 
     Why it matters:
         The GPUs stand idle from now on, and nobody is told: the log simply stops.
@@ -52,6 +52,9 @@ def training_died(window: Window, limits: Limits) -> Conclusions:
         Short scripts, notebooks and servers are not watched.
     """
     yield from crashes_by_log.crashed(window)
+    told = crashes_by_message.ended(window)
+    if told is not None:
+        yield told
     for ending in latest(window):
         if not is_watched(window, ending, limits.shown_s):
             continue
