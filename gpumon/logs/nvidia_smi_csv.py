@@ -242,9 +242,11 @@ def _split(line: str, separator: str, width: int) -> list[str]:
 
 
 def _of_processes(columns: Sequence[Column | None]) -> tuple[Column | None, ...]:
-    """In a list of processes old drivers call the program just ``name``."""
+    """In a list of processes old drivers call the program just ``name``; without PIDs it is no such list."""
     fields = {column.field for column in columns if column is not None}
-    if "use.pid" not in fields or "use.name" in fields:
+    if "use.pid" not in fields:
+        return tuple(None if column is not None and column.field.startswith("use.") else column for column in columns)
+    if "use.name" in fields:
         return tuple(columns)
     program = of.NVIDIA_SMI["process_name"]
     return tuple(program if column is not None and column.field == "name" else column for column in columns)
