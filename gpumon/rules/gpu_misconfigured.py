@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpumon.model import Evidence, Finding, Gpu, Job, Process, Severity, Subject
+from gpumon.rules.reports import number, reports
 from gpumon.rules.rule import Conclusions, Limits, rule
 from gpumon.window import Window
 
@@ -35,8 +36,8 @@ def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
     What it sees:
         Persistence mode off on a server, an ECC change that waits for the next reset, a compute mode that keeps others
         out, a job on a GPU that is split by MIG, and debugging switches in a training job's environment:
-        CUDA_LAUNCH_BLOCKING, NCCL_P2P_DISABLE, NCCL_IB_DISABLE. A sensor that nvidia-smi shows as ERR! while others
-        answer is a warning.
+        CUDA_LAUNCH_BLOCKING, NCCL_P2P_DISABLE, NCCL_IB_DISABLE; in a program's output more loader workers than the
+        machine has cores. A sensor that nvidia-smi shows as ERR! while others answer is a warning.
 
     Why it matters:
         None of it is a fault, so nothing else tells. CUDA_LAUNCH_BLOCKING makes every kernel wait for the one before;
@@ -61,6 +62,20 @@ def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
         found = tuple(_of_job(job, owners))
         if found:
             yield _finding(Subject(kind="job", job=job.id), job.name[:24], found)
+    told = tuple(_of_output(window))
+    if told:
+        yield _finding(Subject(kind="host"), "the program", told)
+
+
+def _of_output(window: Window) -> Iterator[_Setting]:
+    """More workers than PyTorch itself advises, which is the number of cores that it may use."""
+    for _, event in reports(window, "many-workers")[-1:]:
+        workers, suggested = number(event, "workers"), number(event, "suggested_workers")
+        if workers and suggested and workers > suggested:
+            text = f"{workers:.0f} loader workers, {suggested:.0f} cores"
+            yield _Setting(
+                "loader workers", f"{workers:.0f}", text, f"num_workers={suggested:.0f}, or ask for more cores"
+            )
 
 
 def _sensors(window: Window, gpu: Gpu) -> Iterator[_Setting]:
