@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu
-from gpumon.rules import thermal
+from gpumon.rules import clocks_at_once, thermal
 from gpumon.rules.change import deviation
 from gpumon.rules.limiters import UNKNOWN, boards, duties_pct, together
 from gpumon.rules.onset import LOOK_BACK_S, began_ago_s
@@ -49,6 +49,7 @@ class _Low(NamedTuple):
     every_s=5.0,
     clear_s=60.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal", "sw-thermal", "power-brake"),
+    at_once=clocks_at_once.clocks_locked_low,
 )
 def clocks_locked_low(window: Window, limits: Limits) -> Conclusions:
     """The GPU works at a low, steady clock that neither power nor heat explain: most likely a lock left behind.
@@ -56,7 +57,8 @@ def clocks_locked_low(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         For 60 s of work at 80 % utilization or more, the SM clock stayed at or below 80 % of its highest (the memory
         clock at or below 70 %) and varied by less than 15 MHz, while no limiter of power or heat was active and the
-        GPU was at least 10 °C below its temperature limit.
+        GPU was at least 10 °C below its temperature limit. In a single reading the clock must be half of its highest
+        or less.
 
     Why it matters:
         Work that is bound by the clock slows down as much as the clock. Utilization says 100 % all the same, so nobody

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding
-from gpumon.rules import driver_by_log, thermal
+from gpumon.rules import driver_by_log, heat_at_once, thermal
 from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -24,14 +24,22 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _SERIES = "throttled_pct.hw_thermal"
 
 
-@rule("hw-thermal", limits=Limits, every_s=1.0, clear_s=20.0, suppressed_by=("gpu-lost", "driver-stuck"))
+@rule(
+    "hw-thermal",
+    limits=Limits,
+    every_s=1.0,
+    clear_s=20.0,
+    suppressed_by=("gpu-lost", "driver-stuck"),
+    at_once=heat_at_once.hw_thermal,
+)
 def hw_thermal(window: Window, limits: Limits) -> Conclusions:
     """The hardware slows the GPU down by half or more to protect it from heat.
 
     What it sees:
         The driver's counter of hardware thermal slowdown (NVML field 270) grew by at least 1 s within 60 s; where
-        there is no counter, the bit of the clock event reasons was set in two consecutive readings. In a kernel's log:
-        the driver's words that a GPU is too hot.
+        there is no counter, the bit of the clock event reasons was set in two consecutive readings. A single reading with
+        the bit, as in a log, is a warning that asks for a second one. In a kernel's log: the driver's words that a GPU
+        is too hot.
 
     Why it matters:
         This is the last line before shutdown: the clock falls to half or less, every rank of the job waits for this

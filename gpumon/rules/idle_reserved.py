@@ -9,6 +9,7 @@ import msgspec
 
 from gpumon import units
 from gpumon.model import Abstention, Evidence, Finding, Gpu, Job, Process
+from gpumon.rules import use_at_once
 from gpumon.rules.picture import power_share_of
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -47,13 +48,15 @@ _DEBUGGERS = re.compile(r"\b(i?pdb|debugpy|pydevd|cuda-gdb)\b")
     every_s=30.0,
     clear_s=30.0,
     suppressed_by=("gpu-lost", "driver-stuck", "cpu-training", "collective-hang"),
+    at_once=use_at_once.idle_reserved,
 )
 def idle_reserved(window: Window, limits: Limits) -> Conclusions:
     """A process holds GPU memory and does no work there.
 
     What it sees:
         The same process holds at least 1 GB (or 5 %) and no kernel ran for 10 minutes (information), 30 minutes
-        (warning) or longer. Notebooks may rest four times as long.
+        (warning) or longer. Notebooks may rest four times as long. A single reading of held memory without a kernel is
+        information.
 
     Why it matters:
         Nobody else can use that memory, and mostly nobody else is given the GPU. Utilization is what counts: many

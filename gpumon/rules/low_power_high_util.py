@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.model import Abstention, Evidence, Finding, Gpu, Job
+from gpumon.rules import use_at_once
 from gpumon.rules.picture import Picture, busy_jobs
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -48,6 +49,7 @@ _EARLIER_MINUTES = 60
         "collective-hang",
         "straggler",
     ),
+    at_once=use_at_once.low_power_high_util,
 )
 def low_power_high_util(window: Window, limits: Limits) -> Conclusions:
     """A kernel always runs, but the GPU works lightly: it draws little power.
@@ -55,7 +57,8 @@ def low_power_high_util(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         Over two minutes of training the GPU is busy at least 95 % of the time, at a high clock, and draws less than
         35 % of the way from idle to its limit; memory is little used, nothing throttles, and it did not draw more in
-        the last hour. Only on GPUs without GPM, which would say more.
+        the last hour. Only on GPUs without GPM, which would say more. A single reading is information, and a warning
+        where it says the same of all busy GPUs of several.
 
     Why it matters:
         Kernels are always running but the GPU is working lightly: small kernels, chains that wait for their own

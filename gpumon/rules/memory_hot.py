@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding, Gpu
-from gpumon.rules import thermal
+from gpumon.rules import heat_at_once, thermal
 from gpumon.rules.limiters import boards
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -36,6 +36,7 @@ _SERIES = "memory_temperature_c"
     every_s=5.0,
     clear_s=60.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal", "sw-thermal"),
+    at_once=heat_at_once.memory_hot,
 )
 def memory_hot(window: Window, limits: Limits) -> Conclusions:
     """The GPU's memory is at its temperature limit, whatever the temperature of the core.
@@ -43,7 +44,8 @@ def memory_hot(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         For 60 s the memory was within 3 °C of the limit that the driver reports for it (95 °C for HBM and 104 °C for
         GDDR where it reports none). It is critical once the thermal limiter holds the clock while the core stays at
-        least 5 °C below its own limit: then the memory is what slows the card.
+        least 5 °C below its own limit: then the memory is what slows the card. A single reading at the limit is
+        possible trouble.
 
     Why it matters:
         Hot memory slows the whole card although the core looks cool, and wears out: rows get remapped sooner. HBM can

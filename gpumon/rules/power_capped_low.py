@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.model import Abstention, Evidence, Finding, Gpu
-from gpumon.rules import thermal
+from gpumon.rules import clocks_at_once, thermal
 from gpumon.rules.change import deviation
 from gpumon.rules.limiters import UNKNOWN, boards, together
 from gpumon.rules.rule import Conclusions, rule
@@ -38,6 +38,7 @@ _SERIES = "throttled_pct.sw_power_cap"
     every_s=10.0,
     clear_s=60.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal", "sw-thermal", "power-brake"),
+    at_once=clocks_at_once.power_capped_low,
 )
 def power_capped_low(window: Window, limits: Limits) -> Conclusions:
     """The power limit is set below the card's default and holds its clock down.
@@ -46,7 +47,8 @@ def power_capped_low(window: Window, limits: Limits) -> Conclusions:
         The enforced limit is below 90 % of the default one, and over 5 min it held the card for half of the time (by
         the power limiter's counter, or with the power at the limit) while the SM clock stayed below 90 % of its
         highest. A second picture is a warning: the limit is at its default, the limiter is active all the time, and
-        yet the power stays flat below 75 % of the limit; then the platform does not deliver.
+        yet the power stays flat below 75 % of the limit; then the platform does not deliver. A single reading shows
+        the first of the two.
 
     Why it matters:
         Often on purpose: the last tenth of the power buys little speed. But a limit left over from somebody's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding, Gpu, Severity
-from gpumon.rules import thermal
+from gpumon.rules import heat_at_once, thermal
 from gpumon.rules.limiters import UNKNOWN, boards, is_counted
 from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.rule import Conclusions, rule
@@ -38,6 +38,7 @@ _SERIES = "throttled_pct.sw_thermal"
     every_s=2.0,
     clear_s=20.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal"),
+    at_once=heat_at_once.sw_thermal,
 )
 def sw_thermal(window: Window, limits: Limits) -> Conclusions:
     """The GPU stays at its temperature limit by lowering its clock; other ranks wait for it.
@@ -45,7 +46,8 @@ def sw_thermal(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         The driver's thermal limiter (NVML field 269) was active in at least 10 % of two minutes, and the SM clock lies
         at least 3 % below this job's own clock while the GPU was cool. The typical picture: temperature flat at the
-        limit, clock and power sagging at constant utilization. Without the counter, the limiter's bit is used.
+        limit, clock and power sagging at constant utilization. Without the counter, the limiter's bit is used. A single
+        reading with the bit at the limit, as in a log, is possible trouble and asks for a second one.
 
     Why it matters:
         Work that is bound by the clock slows down as much as the clock does, and in a job of several GPUs every rank
