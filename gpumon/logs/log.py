@@ -11,6 +11,7 @@ from typing import Literal
 from gpumon.errors import UsageError
 from gpumon.logs.assembly import GPUS_MAX, Assembly
 from gpumon.logs.collect_env import CollectEnv
+from gpumon.logs.dcgmi_dmon import DcgmiDmonReader
 from gpumon.logs.dmon import DmonReader
 from gpumon.logs.kernel_log import KernelLog
 from gpumon.logs.lines import lines
@@ -22,6 +23,7 @@ from gpumon.logs.nvidia_smi_xml import NvidiaSmiXml
 from gpumon.logs.pmon import PmonReader
 from gpumon.logs.prometheus_text import PrometheusReader
 from gpumon.logs.reading import Reader, Reading
+from gpumon.logs.tegrastats import TegrastatsReader
 from gpumon.logs.topology import Topology
 from gpumon.logs.torch_log import TorchLog
 from gpumon.model import Snapshot
@@ -38,6 +40,8 @@ FORMATS: tuple[type[Reader], ...] = (
     PrometheusReader,
     DmonReader,
     PmonReader,
+    DcgmiDmonReader,
+    TegrastatsReader,
     MemorySummary,
     CollectEnv,
     KernelLog,
