@@ -280,7 +280,7 @@ class Assembly:
         self._host.update(tick.host)
         if tick.is_complete_process_list or tick.uses:
             self._uses = tick.uses
-            self._host["processes_hidden"] = None
+            self._host["processes_hidden"] = tick.host.get("processes_hidden")
         return Snapshot(
             time_s=time_s,
             interval_s=interval_s,

@@ -42,6 +42,7 @@ _WSL = re.compile(r"\d{3}\.\d{2}")
 
 HIDDEN_WSL = "the log is of WSL 2, where the driver names no processes"
 HIDDEN_WDDM = "the log is of Windows (WDDM), where the driver does not say which process uses how much memory"
+HIDDEN_PART = "the list of processes is not whole in this log"
 HIDDEN_CONTAINER = "the log lists no process on a GPU that computes: it was probably written in a container"
 
 
@@ -296,24 +297,28 @@ class NvidiaSmiTable:
         time_s = self._time_s if self._time_age <= _NEAR_LINES else None
         self._time_s = None
         places = {row.index: row.place() for row in table.rows if row.index is not None}
-        gpus: list[tuple[Place, dict[str, Any]]] = [(place, {"is_lost": True}) for place in table.lost]
+        gpus: list[tuple[Place, dict[str, Any]]] = []
         events = table.events
         for row in table.rows:
             facts, told = _gpu(row)
             gpus.append((row.place(), facts))
             events += told
         gpus += [(_instance_place(one, places), _instance_facts(one, places)) for one in table.instances]
+        gpus += [(place, {"is_lost": True}) for place in table.lost]
         uses = [_use(one, places) for one in table.listed]
         self._lists_processes = self._lists_processes or any(use.memory_bytes is not None for use in uses)
+        is_whole = table.is_closed and not table.is_damaged
         hidden = table.host.get("processes_hidden") or self._hidden(table)
-        if hidden is not None and not uses:
+        if hidden is None and uses and not is_whole:
+            hidden = HIDDEN_PART
+        if hidden is not None:
             table.host["processes_hidden"] = hidden
         self._give(
             Reading(
                 time_s=time_s,
                 gpus=gpus,
                 uses=uses,
-                is_complete_process_list=table.is_closed and not table.is_damaged and (bool(uses) or hidden is None),
+                is_complete_process_list=is_whole and hidden is None,
                 host=table.host,
                 events=events,
                 interval_s=self._interval_s,

@@ -6,37 +6,9 @@ import re
 from typing import NamedTuple
 
 from gpumon.model import Evidence, Finding, Host, Severity, Subject
+from gpumon.rules.cuda_versions import cuda_of_driver, version_of, written
 from gpumon.window import Window
 
-_CUDA_OF_BRANCH = {
-    410: "10.0",
-    418: "10.1",
-    430: "10.2",
-    450: "11.0",
-    455: "11.1",
-    460: "11.2",
-    465: "11.3",
-    470: "11.4",
-    495: "11.5",
-    510: "11.6",
-    515: "11.7",
-    520: "11.8",
-    525: "12.0",
-    530: "12.1",
-    535: "12.2",
-    545: "12.3",
-    550: "12.4",
-    555: "12.5",
-    560: "12.6",
-    565: "12.7",
-    570: "12.8",
-    575: "12.9",
-    580: "13.0",
-    590: "13.1",
-    595: "13.2",
-    600: "",
-}
-"""The CUDA that each branch of the driver brings; an empty one is not known."""
 _NO_COMPATIBILITY = re.compile(r"GeForce|TITAN|GTX|MX\d{3}")
 """Where NVIDIA's compatibility libraries are refused (error 804): they are for data-centre cards."""
 _WINDOWS = re.compile(r"\d{3}\.\d{2}")
@@ -151,10 +123,11 @@ def unreadable_memory(window: Window, driver: str, library: str) -> Finding | No
 def newer_cuda(window: Window) -> Finding | None:
     """A CUDA that the driver did not bring, on cards that refuse it."""
     host = window.last.host
-    driver, cuda = host.driver_version or "", host.cuda_version or ""
-    brought = _cuda_of(driver)
-    if not brought or _numbers(cuda) <= _numbers(brought):
+    driver, cuda = host.driver_version, host.cuda_version
+    own, shown = cuda_of_driver(driver), version_of(cuda)
+    if own is None or shown is None or shown <= own:
         return None
+    brought = written(own)
     if not any(_NO_COMPATIBILITY.search(gpu.name or "") for gpu in window.last.gpus):
         return None
     words = _Words(
@@ -169,17 +142,6 @@ def newer_cuda(window: Window) -> Finding | None:
         ),
     )
     return _found(words, f"driver {driver}, CUDA {cuda}", "warning")
-
-
-def _cuda_of(driver: str) -> str:
-    major = driver.partition(".")[0]
-    if not major.isdecimal() or len(major) != 3:
-        return ""
-    return next((cuda for branch, cuda in reversed(_CUDA_OF_BRANCH.items()) if branch <= int(major)), "")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
 def _found(words: _Words, told: str, severity: Severity) -> Finding:

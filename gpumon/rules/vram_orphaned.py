@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpumon import units
-from gpumon.model import Evidence, Finding, Gpu, Process, Subject
-from gpumon.rules import ooms
+from gpumon.model import Evidence, Finding, Gpu, Host, Process, Subject
+from gpumon.rules import ooms, orphans_at_once
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import busy_pct, label, leaves
@@ -31,6 +31,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hold_s=60.0,
     clear_s=20.0,
     suppressed_by=("gpu-lost", "driver-stuck"),
+    at_once=orphans_at_once.orphans,
 )
 def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
     """GPU memory is held by no process that is alive: it is missing until its holder is found and ended.
@@ -39,7 +40,8 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
         For a minute the GPU has at least 1 GiB (and 3 %) more in use than all processes on it hold together, or the
         driver lists a process that no longer exists while the GPU is idle. Processes that still hold the GPU's device
         open are named. It is judged only where every process can be seen and tells its memory. A message that memory
-        ran out, in a log, counts where more was in use than all processes that it names hold.
+        ran out, in a log, counts where more was in use than all processes that it names hold; so does one list of
+        processes in which nvidia-smi cannot name the one that holds memory.
 
     Why it matters:
         The next run does not fit, and nothing in the list of processes says why.
@@ -65,7 +67,7 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
         known = [one.gpu_memory_bytes[gpu.uuid] for one in holders]
         if any(size is None for size in known):
             continue
-        dead = [one for one in holders if _is_gone(one)] if (busy_pct(gpu) or 0.0) < _IDLE_PCT else []
+        dead = [one for one in holders if _is_gone(one, host)] if (busy_pct(gpu) or 0.0) < _IDLE_PCT else []
         held = float(sum(one.gpu_memory_bytes[gpu.uuid] or 0 for one in dead))
         # Before memory v2 the driver's own reserve is part of what is used; it is no more than half a GiB.
         unowned = gpu.memory_used_bytes - float(sum(size or 0 for size in known)) + held
@@ -74,9 +76,10 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
             yield _finding(window, gpu, unowned, dead, unowned / least)
 
 
-def _is_gone(process: Process) -> bool:
+def _is_gone(process: Process, host: Host) -> bool:
     """The driver lists it and the machine does not know it, or it is dead and not yet taken away."""
-    return process.state in {"Z", "X"} or (process.started_s is None and process.name is None)
+    is_unknown = process.started_s is None and process.name is None
+    return process.state in {"Z", "X"} or (is_unknown and host.sees_host_pids is True)
 
 
 def _finding(window: Window, gpu: Gpu, unowned: float, dead: list[Process], strength: float) -> Finding:

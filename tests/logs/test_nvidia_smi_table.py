@@ -8,6 +8,7 @@ import pytest
 
 from gpumon.logs.nvidia_smi_table import (
     HIDDEN_CONTAINER,
+    HIDDEN_PART,
     HIDDEN_WDDM,
     HIDDEN_WSL,
     NvidiaSmiTable,
@@ -341,7 +342,9 @@ def test_a_cut_off_table_gives_nothing_wrong(end: int) -> None:
 
 
 def test_a_list_without_its_end_is_not_whole() -> None:
-    assert not only(text.PLAIN.rstrip("\n").rpartition("\n")[0]).is_complete_process_list
+    cut = only(text.PLAIN.rstrip("\n").rpartition("\n")[0])
+    assert not cut.is_complete_process_list
+    assert cut.host["processes_hidden"] == HIDDEN_PART
     broken = feed(NvidiaSmiTable, text.PLAIN.replace("41007      C ", "4x007      C "))
     assert not broken.readings[0].is_complete_process_list
     assert broken.left_out == ["a row of the list of processes that cannot be read"]
@@ -407,7 +410,7 @@ def test_what_is_written_is_read_again() -> None:
     first, second = readings_of(log([written, written]))
     assert first == second
     assert first.time_s == builders.NOON
-    lost, one, two = first.gpus
+    one, two, lost = first.gpus
     assert lost == (Place(2, "00000000:12:00.0"), {"is_lost": True})
     assert one[1]["utilization_pct"] == gpus[0].utilization_pct
     assert one[1]["memory_used_bytes"] == gpus[0].memory_used_bytes
