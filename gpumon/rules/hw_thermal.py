@@ -37,9 +37,9 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
 
     What it sees:
         The driver's counter of hardware thermal slowdown (NVML field 270) grew by at least 1 s within 60 s; where
-        there is no counter, the bit of the clock event reasons was set in two consecutive readings. A single reading with
-        the bit, as in a log, is a warning that asks for a second one. In a kernel's log: the driver's words that a GPU
-        is too hot.
+        there is no counter, the bit of the clock event reasons was set in two consecutive readings. A single reading
+        with the bit, as in a log, is a warning that asks for a second one. In a kernel's log: the driver's words that a
+        GPU is too hot.
 
     Why it matters:
         This is the last line before shutdown: the clock falls to half or less, every rank of the job waits for this
