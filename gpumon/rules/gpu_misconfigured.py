@@ -99,8 +99,10 @@ def _of_gpu(window: Window, gpu: Gpu) -> Iterator[_Setting]:
     if gpu.compute_mode in ("prohibited", "exclusive-thread", "exclusive-process"):
         command = f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
         yield _Setting("compute mode", gpu.compute_mode, f"compute mode is {gpu.compute_mode}", command, command)
-    on_it = [process for process in window.last.processes if gpu.uuid in process.gpu_memory_bytes]
-    if gpu.mig_enabled and on_it:
+    # Where the memory is not told, a list may name the whole GPU for its instances, as pmon does.
+    on_it = [process for process in window.last.processes if process.gpu_memory_bytes.get(gpu.uuid) is not None]
+    # A list of another tool may name the GPU where the instance is meant.
+    if gpu.mig_enabled and on_it and window.last.host.sees_host_pids is not None:
         text = f"pid {on_it[0].pid} uses it beside its MIG"
         yield _Setting("MIG", "on", text, "give the job an instance: CUDA_VISIBLE_DEVICES=MIG-…")
 
