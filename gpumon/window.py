@@ -159,8 +159,11 @@ class Window:
         total, known = sum(map(mul, values, covers)), whole
         if total != total:
             # Gaps are NaN, so the plain sum is NaN if there is one.
-            pairs = [(value, cover) for value, cover in zip(values, covers, strict=True) if value == value]
-            total, known = sum(value * cover for value, cover in pairs), sum(cover for _, cover in pairs)
+            total = known = 0.0
+            for value, cover in zip(values, covers, strict=True):
+                if value == value:
+                    total += value * cover
+                    known += cover
         return total / known if known > 0 and known >= seconds / 2 else None
 
     def share(

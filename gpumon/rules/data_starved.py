@@ -10,9 +10,9 @@ from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
-from gpumon.rules.intake import Cause, Intake, intake_of, waits_of
+from gpumon.rules.intake import COLD_PCT, Cause, Intake, intake_of, waits_of
 from gpumon.rules.main_thread import main_thread
-from gpumon.rules.measured import Steps
+from gpumon.rules.measured import rhythm_of
 from gpumon.rules.network_storage_bound import network_storage_bound
 from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.pageable_copies import pageable_copies
@@ -56,6 +56,7 @@ _KINDS = ("training", "notebook", "unknown")
 _OF_STORAGE = ("disk-bound", "network-storage-bound")
 _READS_BYTES_PER_S = 20e6
 _PAUSED_PCT = 3.0
+_IN_THE_DARK = "data, or host work between the steps: nothing is known of its processes"
 _ASLEEP = "main thread and workers sleep"
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
 
@@ -106,7 +107,7 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
                 yield finding
         rest = [gpu for gpu in gpus if gpu.uuid not in explained and _sleeps(window, job, gpu, processes, limits)]
         for group in groups_of(rest, gpus):
-            yield _unknown(window, job, group, limits)
+            yield _unknown(window, job, group, limits, is_dark=_is_dark(job, processes))
 
 
 def _all_waits(
@@ -126,7 +127,8 @@ def _all_waits(
 
 def _is_little(seen: Sequence[Waiting], limits: Limits) -> bool:
     """Even one after the other their waits would not count: nearly always so, and seen at once."""
-    return all(one.steps is None for one in seen) and sum(one.share_pct for one in seen) < 0.7 * limits.waits_pct
+    least = limits.waits_pct if all(one.steps is None for one in seen) else limits.probe_waits_pct
+    return sum(one.share_pct for one in seen) < 0.7 * least
 
 
 def _of_few(seen: Sequence[Waiting]) -> Waits:
@@ -174,7 +176,7 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
         cause=cause.id if cause is not None else None,
         cause_text=cause.text if cause is not None else "unknown: the loader shows no reason",
         fix_text=cause.fix_text if cause is not None else "time the loader alone",
-        evidence=(*_shares(share, measured, intake, limits), *(cause.evidence if cause is not None else ())),
+        evidence=(*_shares(window, waits, intake, limits), *(cause.evidence if cause is not None else ())),
         cost=Cost(lost_pct=float(round(share)), speedup_max=round(100 / max(5.0, 100 - share), 1)),
         fixes=cause.fixes if cause is not None else (_BY_HAND,),
         # Memory that runs out takes the page cache first, and swapping is reading.
@@ -187,6 +189,7 @@ def _severity(
     job: Job, intake: Intake, cause: Cause | None, share: float, limits: Limits, *, is_measured: bool
 ) -> Severity:
     reads = max(intake.host.disk_read_bytes_per_s or 0.0, intake.net_rx_bytes_per_s) >= _READS_BYTES_PER_S
+    reads = reads or intake.from_storage_pct >= COLD_PCT
     if job.is_first_epoch and (cause.is_cold if cause is not None else reads):
         return "info"
     return "critical" if is_measured and share >= limits.probe_critical_pct else "warning"
@@ -199,25 +202,27 @@ def _confidence(cause: Cause | None, *, is_measured: bool) -> Confidence:
     return "likely" if is_measured and cause.confidence == "possible" else cause.confidence
 
 
-def _shares(share: float, measured: Sequence[Steps], intake: Intake, limits: Limits) -> Iterator[Evidence]:
-    value = float(round(share))
+def _shares(window: Window, waits: Waits, intake: Intake, limits: Limits) -> Iterator[Evidence]:
+    value = float(round(waits.share_pct))
+    measured = [(one.steps, one.rank) for one in waits.group if one.steps is not None and one.rank is not None]
     if not measured:
         judged_by = f"≥ {limits.waits_pct:g}% of {limits.window_s:g} s"
         yield Evidence(name="waits for data", value=value, unit="%", judged_by=judged_by, field=SERIES)
         return
-    first = max(measured, key=lambda steps: steps.wait_pct)
+    first, rank = max(measured, key=lambda one: one[0].wait_pct)
+    rhythm = rhythm_of(window, rank, first)
     judged_by = f"≥ {limits.probe_waits_pct:g}% of {first.steps} steps"
     yield Evidence(name="waits for data", value=value, unit="% of step time", judged_by=judged_by, field=SERIES)
     measured_by = float(round(first.wait_pct))
     if measured_by > value + 2:
         yield Evidence(name="loop waits in the loader", value=measured_by, unit="%", judged_by="partly behind the GPU")
-    if first.wait_p95_s is not None:
+    if rhythm.wait_p95_s is not None:
         judged_by = f"step {units.step(first.step_s)}"
-        yield Evidence(name="longest waits (p95)", value=round(first.wait_p95_s, 3), unit="s", judged_by=judged_by)
-    if first.every is not None:
-        is_workers = first.every == intake.per_rank()
-        judged_by = f"= {first.every} workers" if is_workers else f"{intake.per_rank()} workers per GPU"
-        yield Evidence(name="rhythm", value=f"every {_ordinal(first.every)} step stalls", judged_by=judged_by)
+        yield Evidence(name="longest waits (p95)", value=round(rhythm.wait_p95_s, 3), unit="s", judged_by=judged_by)
+    if rhythm.every is not None:
+        is_workers = rhythm.every == intake.per_rank()
+        judged_by = f"= {rhythm.every} workers" if is_workers else f"{intake.per_rank()} workers per GPU"
+        yield Evidence(name="rhythm", value=f"every {_ordinal(rhythm.every)} step stalls", judged_by=judged_by)
 
 
 def _ordinal(number: int) -> str:
@@ -233,15 +238,20 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
     use = window.mean(gpu, "utilization_pct", limits.window_s)
     if use is None or use >= limits.unknown_busy_below_pct:
         return False
-    if not job.trainers:
-        return _has_gaps(window, gpu, use, limits)
     trainer = trainer_of(job, gpu.uuid, processes)
+    if job.kind != "serving" and (trainer is None or trainer.main_thread_cpu_pct is None) and _is_dark(job, processes):
+        return _has_gaps(window, gpu, use, limits)
     if trainer is None or job.kind != "training" or window.rank_of(trainer.pid) is not None or rolls_out(job, trainer):
         return False
     if not any(one.role == "dataloader-worker" for one in workers_of(job, trainer.pid, processes)):
         return False
     asleep = window.share(trainer, "main_thread_cpu_pct", limits.window_s, below=50.0)
     return asleep is not None and asleep >= 50.0 and _has_gaps(window, gpu, use, limits)
+
+
+def _is_dark(job: Job, processes: Mapping[int, Process]) -> bool:
+    """Nothing is known of what its processes do, as in a log: only its GPUs show."""
+    return not job.helpers and all(processes[pid].cpu_pct is None for pid in job.trainers if pid in processes)
 
 
 def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
@@ -256,7 +266,7 @@ def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
     return (is_spiky or use >= 30.0) and is_lasting
 
 
-def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> Finding:
+def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits, *, is_dark: bool) -> Finding:
     uses = [window.mean(gpu, "utilization_pct", limits.window_s) or 0.0 for gpu in group]
     share = 100.0 - sum(uses) / len(uses)
     who = names(group, window.last.gpus)
@@ -268,7 +278,7 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
         subject=subject_of(job, group),
         summary=f"{who} wait{'s' * (len(group) == 1)} {share:.0f}% of the time; cause unknown",
         strength=share / (100.0 - limits.unknown_busy_below_pct),
-        cause_text=_ASLEEP if job.trainers else "the input shows no processes: data, or host work between the steps",
+        cause_text=_IN_THE_DARK if is_dark else _ASLEEP,
         fix_text="time the loader alone",
         evidence=(
             Evidence(
@@ -278,7 +288,7 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits) -> 
                 judged_by=f"> {100 - limits.unknown_busy_below_pct:g}% of {limits.window_s:g} s",
                 field="budget.idle_pct",
             ),
-            *([Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time")] if job.trainers else []),
+            *([] if is_dark else [Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time")]),
         ),
         fixes=(_BY_HAND, f"{command} shows what the main thread waits for"),
         command=command if job.trainers else None,

@@ -35,10 +35,10 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spread_pct: float = 15.0
     """The busy share of single seconds varies by less than this (standard deviation)."""
     power_pct: float = 40.0
-    """Power between idle and limit stays below this share in a job on several GPUs, whose pipeline stages may wait
+    """Power between idle and limit stays below this share where one process drives several GPUs, whose layers wait
     for each other at much work; not asked where a probe reports."""
     alone_power_pct: float = 60.0
-    """The same of a job on a single GPU."""
+    """The same where a process has one GPU: stages of a pipeline then wait in kernels, and the GPU counts as busy."""
 
 
 class _Seen(NamedTuple):
@@ -55,7 +55,7 @@ class _Seen(NamedTuple):
     switch: str | None
     """What makes every launch wait, where it can be seen."""
     is_alone: bool
-    """The job has no other GPU."""
+    """The process drives no other GPU."""
     strength: float = 0.0
 
 
@@ -134,9 +134,8 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         workers = workers_of(job, trainer.pid, processes)
         calm = mean_of(window.mean(worker, "cpu_pct", seconds) for worker in workers)
         main = window.mean(trainer, "main_thread_cpu_pct", seconds) or hot
-        seen = _Seen(
-            gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer), len(job.gpu_uuids) == 1
-        )
+        is_alone = len(trainer.gpu_memory_bytes) == 1
+        seen = _Seen(gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer), is_alone)
         strength = _strength(window, seen, limits)
         if strength >= 0.8:
             yield seen._replace(strength=strength)

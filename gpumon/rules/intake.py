@@ -14,6 +14,8 @@ BUSY_PCT = 85.0
 """A worker at this share of a core has nothing left to give."""
 
 
+COLD_PCT = 30.0
+"""Loaders that read so much of it from storage have no warm page cache."""
 _OWN_LOADERS = frozenset({"libdali", "ffcv"})
 
 
@@ -32,6 +34,8 @@ class Intake(NamedTuple):
     quota_cores: float | None
     main_cpu_pct: float | None
     read_by_main_bytes_per_s: float
+    from_storage_pct: float
+    """What the loaders read from disks or a network, of all they read; more than 100 where they map files."""
     network_filesystem: str | None
     cores: int
     """Cores that one rank may use: affinity and quota, shared among the ranks of this machine."""
@@ -130,6 +134,7 @@ def intake_of(
         quota_cores=min((one.cpu_quota_cores for one in trainers if one.cpu_quota_cores), default=None),
         main_cpu_pct=loading("main_thread_cpu_pct", trainers),
         read_by_main_bytes_per_s=loading("rchar_bytes_per_s", trainers) or 0.0,
+        from_storage_pct=from_storage_pct(window, loaders, waits.seconds),
         network_filesystem=next((one.data_filesystem for one in (*loaders, *trainers) if is_on_network(one)), None),
         cores=_cores(sum(len(other.trainers) for other in window.jobs), trainers, host),
         idle_cores=max(0.0, count - used),
@@ -147,6 +152,15 @@ def intake_of(
         is_measured=bool(measured),
         copy_pct=mean_of(steps.copy_pct for steps in measured),
     )
+
+
+def from_storage_pct(window: Window, loaders: Sequence[Process], seconds: float) -> float:
+    """How much of what some loaders read comes from disks or a network; the rest comes from the page cache."""
+    stored, read = (
+        sum(window.mean(one, field, seconds) or 0.0 for one in loaders)
+        for field in ("read_bytes_per_s", "rchar_bytes_per_s")
+    )
+    return 100.0 * stored / max(1.0, read, stored / 10.0)
 
 
 def is_pinned(trainers: Sequence[Process]) -> bool | None:

@@ -27,9 +27,6 @@ class Steps(NamedTuple):
     """Share of the steps' time spent waiting for data."""
     copy_pct: float | None
     """Share of the steps' time spent copying to the device; None where the probe could not time it on the GPU."""
-    wait_p95_s: float | None
-    every: int | None
-    """Every so many steps one waits long; None where there is no such rhythm."""
     seconds: float
     """The stretch of time they took."""
 
@@ -71,16 +68,27 @@ def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
             copied, copied_of = copied + steps * min(copy, length), copied_of + steps * length
     if count <= 0 or total <= 0:
         return None
-    samples = window.samples(rank, seconds)
     return Steps(
         steps=round(count),
         step_s=total / count,
         wait_pct=100.0 * waited / total,
         copy_pct=100.0 * copied / copied_of if copied_of >= total / 2 else None,
-        wait_p95_s=_p95(samples),
-        every=_rhythm(samples, total / count),
         seconds=seconds,
     )
+
+
+class Rhythm(NamedTuple):
+    """How the waits lie among the steps."""
+
+    wait_p95_s: float | None
+    every: int | None
+    """Every so many steps one waits long; None where there is no such rhythm."""
+
+
+def rhythm_of(window: Window, rank: Rank, steps: Steps) -> Rhythm:
+    """How the single waits of these steps lie."""
+    samples = window.samples(rank, steps.seconds)
+    return Rhythm(_p95(samples), _rhythm(samples, steps.step_s))
 
 
 def _p95(samples: Sequence[float]) -> float | None:

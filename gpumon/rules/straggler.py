@@ -7,10 +7,11 @@ from statistics import median
 from typing import NamedTuple
 
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Severity, Subject
+from gpumon.rules.intake import COLD_PCT, from_storage_pct
 from gpumon.rules.onset import lasts
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.signals import THERMAL, is_in_step, label, trainer_of
+from gpumon.signals import THERMAL, is_in_step, label, trainer_of, workers_of
 from gpumon.window import Window
 
 _DUTY_PCT = 10.0
@@ -104,7 +105,8 @@ def straggler(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         Where the other ranks wait for data as well, the loader of all is slow, and data-starved says so. Stages of a
         pipeline, parameter servers and rank 0 with extra work differ by design; long and short sequences differ from
-        step to step. Less than 10 % is the normal spread between GPUs of one model.
+        step to step. Less than 10 % is the normal spread between GPUs of one model. In the first ten minutes of a
+        process a rank that waits for storage is information only: the cache may be cold.
     """
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
@@ -263,9 +265,19 @@ def _by_dips(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | Non
     return _Slow(culprit, "possible", 100.0 - own, strength, None, text, (evidence,))
 
 
+def _reads_from_storage(window: Window, job: Job, seconds: float) -> bool:
+    """The page cache is cold: whichever rank waits longest for the disk, a warm start may cure it."""
+    processes = {process.pid: process for process in window.last.processes}
+    loaders = [one for pid in job.trainers for one in workers_of(job, pid, processes)]
+    loaders += [processes[pid] for pid in job.trainers if pid in processes]
+    return from_storage_pct(window, loaders, seconds) >= COLD_PCT
+
+
 def _finding(window: Window, job: Job, slow: _Slow, limits: Limits) -> Finding:
     is_measured = slow.confidence == "likely" and slow.cause != "clock"
     severity: Severity = "critical" if is_measured and slow.lost_pct >= limits.critical_lost_pct else "warning"
+    if slow.cause != "clock" and job.is_first_epoch and _reads_from_storage(window, job, limits.window_s):
+        severity = "info"
     name = label(slow.gpu, window.last.gpus)
     return Finding(
         rule="straggler",

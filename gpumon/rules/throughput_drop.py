@@ -79,6 +79,7 @@ _LEAST_BINS = 12
         "nvlink-down",
         "pcie-degraded",
         "data-starved",
+        "host-bound",
         "straggler",
     ),
 )

@@ -209,7 +209,7 @@ def cooling_degraded(draw: Draw) -> Plan:
     """A fan that stands still, dust that needs the fan at its highest, or a cooler worse than its siblings'."""
     rng = draw.rng
     kind = rng.choice(("stopped", "dusty", "worse"))
-    machine = draw.machine(has_fan) if kind != "worse" else draw.machine(least=4)
+    machine = draw.machine(has_fan, least=4 if kind == "worse" else 1)
     gpu = draw.gpu(machine)
     plan = _loaded(draw, Plan(machine=machine), gap_share=0.006)
     factor = {"stopped": 1.0, "dusty": rng.uniform(1.15, 1.45), "worse": rng.uniform(1.1, 1.8)}[kind]
@@ -230,12 +230,14 @@ def cooling_degraded(draw: Draw) -> Plan:
         others = [one.heat for one in world.cards if one.index != gpu]
         mean = sum((one.die_c - one.inlet_c) / world.cards[0].power_w for one in others) / len(others)
         mine = (card.heat.die_c - machine.chip.inlet_c) / max(1.0, card.power_w)
-        return 100.0 * (mine / mean - 1.0)
+        worse = 100.0 * (mine / mean - 1.0)
+        # Far from its limit it costs nothing, and may be the place in the chassis.
+        return worse if card.heat.die_c >= machine.chip.max_c - 8.0 else min(worse, 40.0)
 
     plan.turn, plan.lasts_s, plan.is_slow = turn, 900.0, True
     plan.truth = truth
     plan.faulty_from, plan.healthy_to = (99.0, 20.0) if kind != "worse" else (45.0, 25.0)
-    plan.level = kind
+    plan.level, plan.is_info = kind, kind == "worse"
     return plan
 
 

@@ -17,6 +17,8 @@ def _starved(draw: Draw, plan: Plan, lost: float | None = None) -> Plan:
     plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s", "launched_s"), 20.0, 5.0
     plan.level = None if lost is None else f"{lost:.2f}"
     plan.after_s = draw.rng.choice((0.0, 0.0, 240.0))
+    # A loader that becomes too slow uses up first what it had prepared ahead.
+    plan.is_slow = not plan.is_static
     return plan
 
 
@@ -50,8 +52,8 @@ def too_few_workers(draw: Draw) -> Plan:
     spec = msgspec.structs.replace(spec, prep_s=prep, batch_bytes=max(spec.batch_bytes, 6e7 * prep))
     plan.jobs = (spec,)
     plan.is_static = True
-    if workers:
-        plan.causes = ("too-few-workers", "workers-saturated")
+    # Without workers both names say the same, and the same cure: the probe knows that it is the main thread.
+    plan.causes = ("too-few-workers", "workers-saturated" if workers else "main-thread")
     return _starved(draw, plan, lost)
 
 

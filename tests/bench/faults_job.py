@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 
 import msgspec
@@ -11,7 +12,7 @@ from gpumon.sources.simulator.chips import GIB, MIB
 from gpumon.sources.simulator.strangers import Stranger
 from gpumon.sources.simulator.world import World
 from tests.bench.faults import fault
-from tests.bench.plan import Draw, Plan
+from tests.bench.plan import Draw, Plan, Truth
 
 
 def _loaded(draw: Draw, plan: Plan, **changes: object) -> Plan:
@@ -95,7 +96,25 @@ def fragmentation(draw: Draw) -> Plan:
 @fault("alloc-retry", "alloc-retry", "fragmentation", "oom-risk", also=("oom-risk", "fragmentation", "throughput-drop"))
 def alloc_retry(draw: Draw) -> Plan:
     """The allocator asks for more than there is, flushes its cache and asks again, every few dozen steps."""
-    return _torn(draw, peak=draw.rng.uniform(0.8, 0.95))
+    plan = _torn(draw, peak=draw.rng.uniform(0.8, 0.95))
+    # By its definition: from one failed allocation in 100 steps on; less is fragmentation alone.
+    plan.truth, plan.faulty_from, plan.healthy_to, plan.is_slow = _retries_per_100_steps(), 1.1, 0.05, True
+    return plan
+
+
+def _retries_per_100_steps() -> Truth:
+    """Over the last 300 steps of the first rank."""
+    seen: deque[tuple[int, int]] = deque()
+
+    def rate(world: World) -> float:
+        job = world.jobs[0]
+        seen.append((job.steps, job.allocator.retries))
+        while seen[-1][0] - seen[0][0] > 300:
+            seen.popleft()
+        steps = seen[-1][0] - seen[0][0]
+        return 100.0 * (seen[-1][1] - seen[0][1]) / steps if steps >= 200 else 0.0
+
+    return rate
 
 
 def _torn(draw: Draw, peak: float) -> Plan:
@@ -212,7 +231,7 @@ def straggler(draw: Draw) -> Plan:
         plan.truth = lambda world: 100.0 * (factor - 1.0) * (world.jobs[0].ranks[gpu].slower > 1.0)
         plan.faulty_from, plan.healthy_to = 40.0, 9.0
     elif kind == "clock":
-        plan.rules, plan.is_slow = ("sw-thermal", "straggler"), True
+        plan.rules, plan.also, plan.is_slow = ("sw-thermal", "straggler"), ("cooling-degraded",), True
         plan.truth = lambda world: 100.0 * (1.0 - world.cards[gpu].mhz / world.cards[gpu].boost_mhz)
         plan.faulty_from, plan.healthy_to = 8.0, 3.0
     else:

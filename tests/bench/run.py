@@ -269,11 +269,10 @@ def _world(case: Case, plan: Plan) -> World:
 
 
 def _label(plan: Plan, truths: list[tuple[float, float]], until_s: float) -> tuple[Label, float | None]:
-    """What it really was: by the mean of what was lost, of slow troubles over their last two minutes."""
+    """What it really was: by the mean of what was lost, of slow troubles over their worst two minutes."""
     if plan.truth is None:
         return "faulty", None
-    begun = [value for at_s, value in truths if at_s >= (until_s - 120.0 if plan.is_slow else truths[0][0])]
-    mean = sum(begun) / len(begun)
+    mean = _worst(truths, 120.0) if plan.is_slow else sum(value for _, value in truths) / len(truths)
     if mean <= plan.healthy_to:
         return "healthy", mean
     if mean < plan.faulty_from:
@@ -282,3 +281,16 @@ def _label(plan: Plan, truths: list[tuple[float, float]], until_s: float) -> tup
         reached = next(at_s for at_s, value in truths if value >= plan.faulty_from)
         return ("faulty" if until_s - reached >= 120.0 else "between"), mean
     return "faulty", mean
+
+
+def _worst(truths: list[tuple[float, float]], seconds: float) -> float:
+    """The highest mean over so many seconds: a checkpoint at the end cools a card as well."""
+    first, total, worst = 0, 0.0, 0.0
+    for last, (at_s, value) in enumerate(truths):
+        total += value
+        while at_s - truths[first][0] > seconds:
+            total -= truths[first][1]
+            first += 1
+        if first or at_s - truths[0][0] >= 0.9 * seconds:
+            worst = max(worst, total / (last - first + 1))
+    return worst

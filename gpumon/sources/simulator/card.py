@@ -132,6 +132,7 @@ class Card:
             compute += part.share * activity.last_compute_s
             work += part.share * activity.last_compute_s * part.mix.power()
             spin += part.share * activity.last_spin_s
+        self.links.carry(begin_s, end_s)
         compute, spin, work = compute / seconds, spin / seconds, work / seconds
         resting = self.chip.idle_w if self._is_parked() else self.chip.context_w
         load = Load(compute, spin, work)

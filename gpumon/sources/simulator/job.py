@@ -207,7 +207,7 @@ class Job:
         spec = self.spec
         end = max(done for _, done, _ in begun)
         if len(self.ranks) > 1 and exchanges:
-            end += self._exchange()
+            end += self._exchange(end)
         if spec.bubble_share:
             end = max(end, free + self.pace * spec.step_s)
         self.steps += not is_eval
@@ -228,18 +228,18 @@ class Job:
         self._hold_memory()
         self.free_s = end + stall
 
-    def _exchange(self) -> float:
+    def _exchange(self, done_s: float) -> float:
         """How long the ranks exchange gradients after the last of them is done; what goes over which link."""
         spec, cards = self.spec, [rank.card for rank in self.ranks]
         rate = min(card.links.peer_bytes_per_s() for card in cards)
         if spec.comm_bytes is None:
-            shown_s, size = spec.step_s * spec.comm_share, 3.0 * spec.step_s * spec.comm_share * rate
-        else:
-            size = spec.comm_bytes
-            whole = size / rate
-            shown_s = max(0.15 * whole, whole - 0.5 * self.pace * spec.step_s)
+            for card in cards:
+                card.links.exchanged_bytes += 3.0 * spec.step_s * spec.comm_share * rate
+            return spec.step_s * spec.comm_share
+        whole_s = spec.comm_bytes / rate
+        shown_s = max(0.15 * whole_s, whole_s - 0.5 * self.pace * spec.step_s)
         for card in cards:
-            card.links.exchanged_bytes += size
+            card.links.exchange(done_s + shown_s - whole_s, done_s + shown_s, spec.comm_bytes)
         return shown_s
 
     def is_evaluating(self, now_s: float) -> bool:

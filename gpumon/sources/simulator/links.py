@@ -14,6 +14,7 @@ class Links:
 
     __slots__ = (
         "_chip",
+        "_exchanges",
         "bridged",
         "copied_bytes",
         "crc_per_s",
@@ -35,6 +36,7 @@ class Links:
         self.bridged = bool(chip.nvlinks)
         """Whether peers talk over NVLink."""
         self.copied_bytes = self.exchanged_bytes = 0.0
+        self._exchanges: list[tuple[float, float, float]] = []
         self.replays = self.errors = 0.0
         self.replays_per_s = self.crc_per_s = 0.0
         self.recovery_failures = 0
@@ -48,6 +50,17 @@ class Links:
         if self.bridged and self.nvlinks_active:
             return self.nvlinks_active * self._chip.nvlink_bytes_per_s * NVLINK_EFFICIENCY
         return self.pcie_bytes_per_s()
+
+    def exchange(self, begin_s: float, end_s: float, size: float) -> None:
+        """Send bytes to the peers between two moments; a step may take longer than an interval."""
+        self._exchanges.append((begin_s, end_s, size))
+
+    def carry(self, begin_s: float, end_s: float) -> None:
+        """Live through a stretch of time."""
+        for begun_s, ends_s, size in self._exchanges:
+            within_s = min(ends_s, end_s) - max(begun_s, begin_s)
+            self.exchanged_bytes += size * max(0.0, within_s) / (ends_s - begun_s)
+        self._exchanges = [one for one in self._exchanges if one[1] > end_s]
 
     def values(self, seconds: float | None, *, parked_gen: int | None) -> dict[str, object]:
         """The driver's view; ``parked_gen`` is the generation of an idle link where it is lowered."""
