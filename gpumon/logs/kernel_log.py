@@ -19,9 +19,34 @@ _EVENTS_MAX = 256
 _SEEN_MAX = 100_000
 _AGAIN_S = 1.0
 
-_WANTED = re.compile(
-    r"NVRM|Xid \(|nvidia: |nvidia failed with|'nvidia|Module nvidia|\[nvidia|PCIe Bus Error|PCIe bandwidth"
-    r"|PCI bridge to \[|\[10de:|Killed process|segfault at|traps: |blocked for more than"
+_MESSAGE_MAX = 2048
+_WANTED = (
+    "NVRM",
+    "Xid (",
+    "nvidia: ",
+    "nvidia failed with",
+    "'nvidia",
+    "Module nvidia",
+    "[nvidia",
+    "PCIe Bus Error",
+    "PCIe bandwidth",
+    "PCI bridge to [",
+    "[10de:",
+    "Killed process",
+    "segfault at",
+    "traps: ",
+    "blocked for more than",
+)
+"""What a line has in it that tells anything."""
+_MARKS = (
+    "NVRM: ",
+    "Xid (",
+    "PCIe ",
+    "AER: ",
+    "Killed process",
+    "segfault at",
+    "blocked for",
+    "could not insert 'nvidia",
 )
 _STARTS = re.compile(
     r"NVRM: |\bS?Xid \((?:PCI:)?[0-9a-fA-F]{4}|PCIe Bus Error: severity|Gb/s available PCIe bandwidth"
@@ -29,14 +54,32 @@ _STARTS = re.compile(
     r"|AER: (?:Multiple )?(?:Corrected|Correctable|Uncorrected|Uncorrectable) |could not insert 'nvidia"
 )
 _KERNEL = re.compile(
-    r"\[ {0,12}\d{1,9}\.\d{6}[\] ]|\d{1,3},\d{1,12},\d{1,18},[^;]{1,40};|kern {0,3}:\w{3,6} {0,3}: "
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]|[^{]{0,120}? kernel(?:\[[^\]]{0,10}\])?: "
+    r"\[ {0,12}(\d{1,9}\.\d{6})[\] ]|\d{1,3},\d{1,12},\d{1,18},[^;]{1,40};|kern {0,3}:\w{3,6} {0,3}: "
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:,\d{6}[+-]|[\d.]{0,10}Z std(?:out|err) [FP] \[ {0,12}\d{1,9}\.\d{6}\] )"
 )
-"""A line of the kernel, whatever it says."""
+_TAG = re.compile(r"[^{\"]{0,120}? kernel(?:\[[^\]]{0,10}\]: |: | - - - )")
+_DATED = re.compile(
+    r"\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
+    r"(?:Linux version \d|Command line: |nvidia|\[drm\]|pci|ACPI|audit: |usb \d|systemd\[1\]: )"
+)
+"""What kernels write when they start; a date in brackets alone may be anybody's."""
 _GOES_ON = re.compile(
     r"\[ {0,12}\+\d{1,9}\.\d{6}\]|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|[JFMASOND][a-z]{2}) |<\d{1,3}>|-- "
 )
 """Further lines that are the kernel's within its log."""
+
+_DAEMON = re.compile(
+    r"(?:[JFMASOND][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,22}) [\w.-]{1,64}"
+    r" [\w./@()-]{1,64}(?:\[\d{1,10}\])?: "
+)
+_OTHERS = ("CUDA", "cuda", "NCCL", "nccl", "orch", "rror", "orker", "emory", "OOM", "SIGKILL", "NVIDIA-SMI", "NVML")
+
+
+def _is_kernels(line: str) -> bool:
+    """A line of the kernel, whatever it says."""
+    if _KERNEL.match(line) is not None or (line.startswith("[") and _DATED.match(line) is not None):
+        return True
+    return " kernel" in line[:140] and _TAG.match(line) is not None
 
 
 class _Counted:
@@ -77,24 +120,30 @@ class KernelLog:
         """The last line that told nothing."""
         self._seen: set[int] = set()
         self._latest = -1.0
+        self._is_back = False
+        """The log tells again of times that it has told of before."""
 
     def starts(self, line: str) -> bool:
         """Whether this is a line of the kernel."""
-        return _KERNEL.match(line) is not None or _STARTS.search(line) is not None
+        return _is_kernels(line) or (any(mark in line for mark in _MARKS) and _STARTS.search(line) is not None)
 
     def take(self, line: str) -> bool:
         """Read a line; False where it is somebody else's."""
-        if _WANTED.search(line) is not None:
+        if any(mark in line for mark in _WANTED):
             self._begin(line)
             self._read(line)
             self._unread = ""
             return True
         if not line or line.isspace():
             return self._has_begun
-        if _KERNEL.match(line) is None and _GOES_ON.match(line) is None:
-            return False
+        if not _is_kernels(line) and _GOES_ON.match(line) is None:
+            # A daemon's line in the same syslog does not end it, unless another format may want to read it.
+            return _DAEMON.match(line) is not None and not any(mark in line for mark in _OTHERS)
         self._begin(line)
-        if "+" in line[:16]:
+        since_boot = _KERNEL.match(line)
+        if since_boot is not None and since_boot[1] is not None:
+            self._clock.note_uptime(float(since_boot[1]))
+        elif "+" in line[:16]:
             self._clock.pass_by(split(line).delta_s or 0.0)
         self._unread = line
         return True
@@ -122,7 +171,7 @@ class KernelLog:
         if head.delta_s is not None:
             self._clock.pass_by(head.delta_s)
         for part in head.message.split("\n"):
-            said = self._messages.read(part)
+            said = self._messages.read(part[:_MESSAGE_MAX])
             if said is None:
                 if "Xid (" in part and "SXid" not in part:
                     self._leave_out("an Xid line without a number")
@@ -135,13 +184,14 @@ class KernelLog:
         stamp = head.uptime_s if head.uptime_s is not None else self._clock.moment_of(head)
         if stamp is None:
             return False
-        key = hash((round(stamp, 3), message))
-        is_back = stamp < self._latest - _AGAIN_S
-        self._latest = stamp if head.uptime_s is None or not is_back else self._latest
-        if is_back and key in self._seen:
+        key = hash((stamp, message))
+        if stamp < self._latest - _AGAIN_S:
+            self._is_back = True
+        elif stamp > self._latest:
+            self._is_back, self._latest = False, stamp
+        # To the microsecond no two lines are the same; of those of one second, many may be.
+        if key in self._seen and (self._is_back or head.uptime_s is not None):
             return True
-        if not is_back:
-            self._latest = stamp
         if len(self._seen) < _SEEN_MAX:
             self._seen.add(key)
         return False

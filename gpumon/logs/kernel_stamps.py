@@ -21,7 +21,8 @@ _PIECE = re.compile(
     r"|\[ {0,12}(?P<uptime>\d{1,9}\.\d{6}) {0,1}(?:< {0,12}[\d.]{1,20}>)?\]"
     r"|\[ {0,12}\+(?P<delta>\d{1,9}\.\d{6})\]"
     r"|\[ {0,8}[TC]\d{1,8}\]"
-    rf"|\[?(?:(?:{_DAYS}) )?(?P<iso>\d{{4}}-\d\d-\d\d[T ]{_CLOCK} ?(?:Z|UTC|[+-]\d\d:?\d\d)?)(?: [A-Z]{{3,4}}(?= ))?\]?"
+    rf"|\[?(?:(?:{_DAYS}) )?(?P<iso>\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)"
+    r"(?: [A-Z]{3,4}(?= ))?\]?"
     rf"|\[?(?P<ctime>(?:{_DAYS}) (?:{_MONTHS}) {{1,2}}\d{{1,2}} {_CLOCK} (?:[A-Z]{{3,4}} )?\d{{4}})\]?"
     rf"|(?P<syslog>(?:\d{{4}} )?(?:{_MONTHS}) {{1,2}}\d{{1,2}} (?:\d{{4}} )?{_CLOCK})(?= )"
     rf"|\[(?P<minute>(?:{_MONTHS}) {{0,2}}\d{{1,2}} \d\d:\d\d)\]"
@@ -78,7 +79,8 @@ def split(line: str) -> Head:
         piece = _PIECE.match(line, position)
         if piece is None:
             break
-        found |= {name: value for name, value in piece.groupdict().items() if value is not None}
+        if piece.lastgroup is not None:
+            found[piece.lastgroup] = piece[piece.lastgroup]
         position = piece.end()
     message = line[position:]
     if "kmsg" in found:
@@ -135,6 +137,12 @@ class Clock:
         """A line that tells only how long after the one before it came."""
         self._last_s = (self._last_s or 0.0) + delta_s
 
+    def note_uptime(self, uptime_s: float) -> None:
+        """A line without a date: where the time since boot went back, it is of another boot, after the last."""
+        if uptime_s < self._uptime_s - _AGAIN_S:
+            self._shift_s += self._uptime_s
+        self._uptime_s = uptime_s
+
     def moment_of(self, head: Head) -> float | None:
         """Epoch, or seconds since boot where no line has told a date; None before the first stamp."""
         time_s = self._wall_s(head)
@@ -166,9 +174,7 @@ class Clock:
             return self._boot_s + uptime_s
         if self._boot_s is not None:
             return self._boot_s + uptime_s
-        if uptime_s < self._uptime_s - _AGAIN_S:
-            self._shift_s += self._uptime_s  # another boot
-        self._uptime_s = uptime_s
+        self.note_uptime(uptime_s)
         return self._shift_s + uptime_s
 
     def _yearless(self, wall: str) -> float | None:
