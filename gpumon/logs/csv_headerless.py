@@ -6,7 +6,7 @@ Only what is certain is used: a column that could be two things is named and lef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gpumon.logs import csv_columns as of
 from gpumon.logs import values
 from gpumon.logs.csv_columns import Column
+from gpumon.logs.csv_polls import LOOK_AHEAD, polls
 
 ROWS_MAX = 20_000
 """Rows looked at before the columns are decided: memory that is free looks like all of it until something runs."""
@@ -127,6 +128,8 @@ class _Guesser:
         ]
         self._found: dict[int, Column] = {}
         self._doubts: dict[int, str] = {}
+        self._steps = self._steps_of(cells)
+        """Pairs of rows that follow each other for one GPU."""
 
     def guess(self) -> Guess:
         for one, name in (
@@ -149,6 +152,25 @@ class _Guesser:
         for i, why in sorted(self._doubts.items()):
             by_reason.setdefault(why, []).append(str(i + 1))
         return Guess(columns, tuple(_doubt(which, why) for why, which in by_reason.items()))
+
+    def _steps_of(self, cells: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+        rows = range(len(cells[0]))
+        keys: Sequence[object] | None = None
+        named = [i for i, one in enumerate(self._shapes) if one in {"uuid", "bus"} or self._counts_up(i)]
+        if named:
+            keys = cells[named[0]]
+        elif "time" in self._shapes:
+            stamps = [values.moment(cell) for cell in cells[self._shapes.index("time")][:LOOK_AHEAD]]
+            gpus = polls(stamps, ({},) * len(stamps)).gpus
+            keys = [row % gpus for row in rows]
+        newest: dict[object, int] = {}
+        steps = []
+        for row in rows:
+            key = None if keys is None else keys[row]
+            if key in newest:
+                steps.append((newest[key], row))
+            newest[key] = row
+        return steps
 
     def _of(self, one: str) -> list[int]:
         return [i for i, mine in enumerate(self._shapes) if mine == one]
@@ -173,16 +195,19 @@ class _Guesser:
         at = [i for i in self._of("MiB") if any(value is not None for value in self._values[i])]
         still = [i for i in at if len({value for value in self._values[i] if value is not None}) == 1]
         moving = [i for i in at if i not in still]
-        if len(moving) == 2 and self._add_up(*moving):
-            used = next((i for i in moving if self._grows_with_work(i)), None)
-            if used is not None:
-                self._is(used, "memory.used")
-                self._is(next(i for i in moving if i != used), "memory.free")
-                moving = []
         total = [i for i in still if all(self._always(i, j, lambda all_of_it, some: some <= all_of_it) for j in at)]
-        if len(moving) == 1 and (self._grows_with_work(moving[0]) or (total and total[0] > moving[0])):
-            self._is(moving[0], "memory.used")
-            moving = []
+        if len(moving) == 2 and self._add_up(*moving):
+            names = {1: "memory.used", -1: "memory.free"}
+            signs = [self._follows_work(i) for i in moving]
+            if set(signs) == set(names):
+                for i, sign in zip(moving, signs, strict=True):
+                    self._is(i, names[sign])
+                moving = []
+        elif len(moving) == 1:
+            sign = self._follows_work(moving[0])
+            if sign or (total and total[0] > moving[0]):  # used before total is the usual order
+                self._is(moving[0], "memory.free" if sign < 0 else "memory.used")
+                moving = []
         if not moving and len(total) == 1 and len(at) > 1:
             self._is(total[0], "memory.total")
         for i in at:
@@ -221,28 +246,37 @@ class _Guesser:
         return all(holds(mine, its) for mine, its in pairs if mine is not None and its is not None)
 
     def _jumps(self, i: int) -> bool:
-        known = [value for value in self._values[i] if value is not None]
-        return any(abs(after - before) > _JUMP_PCT for before, after in pairwise(known))
+        return any(step > _JUMP_PCT for step in self._changes(i))
+
+    def _changes(self, i: int) -> Iterator[float]:
+        """By how much a GPU's value changes from one of its rows to the next."""
+        known = self._values[i]
+        pairs = ((known[before], known[after]) for before, after in self._steps)
+        return (abs(after - before) for before, after in pairs if before is not None and after is not None)
 
     def _add_up(self, one: int, other: int) -> bool:
         sums = {mine + its for mine, its in zip(self._values[one], self._values[other], strict=True)
                 if mine is not None and its is not None}  # fmt: skip
         return bool(sums) and max(sums) - min(sums) <= 0.001 * max(sums)
 
-    def _grows_with_work(self, i: int) -> bool:
-        """More in rows with work than in rows without, by what cannot be chance: free memory shrinks."""
+    def _follows_work(self, i: int) -> int:
+        """1 where it is more in rows with work than in rows without, -1 where it is less, 0 where that is not clear."""
         share = next((j for j, column in self._found.items() if column is of.NVIDIA_SMI["utilization.gpu"]), None)
         if share is None:
-            return False
+            return 0
         known = [(value, work) for value, work in zip(self._values[i], self._values[share], strict=True)
                  if value is not None and work is not None]  # fmt: skip
         idle = [value for value, work in known if work == 0.0]
         busy = [value for value, work in known if work >= _JUMP_PCT]
-        most = max(value for value, _ in known)
-        return bool(idle and busy) and fmean(busy) - fmean(idle) >= _GROWN * most
+        if not idle or not busy:
+            return 0
+        grown = (fmean(busy) - fmean(idle)) / max(1.0, *idle, *busy)
+        return 0 if abs(grown) < _GROWN else 1 if grown > 0 else -1
 
     def _counts_up(self, i: int) -> bool:
         known = self._values[i]
+        if self._shapes[i] != "whole":
+            return False
         top = max((value for value in known if value is not None), default=0.0)
         return 1.0 <= top < 16.0 and len(known) >= 2 * (top + 1) and all(
             after == (0.0 if before == top else (before or 0.0) + 1.0) for before, after in pairwise(known)
@@ -252,7 +286,7 @@ class _Guesser:
         known = [value for value in self._values[i] if value is not None]
         if not known or not 15.0 <= min(known) <= max(known) <= 110.0 or len(set(known)) < 3:
             return False
-        return all(abs(after - before) <= _JUMP_PCT for before, after in pairwise(known))
+        return all(step <= _JUMP_PCT for step in self._changes(i))
 
 
 def _doubt(which: Sequence[str], why: str) -> str:

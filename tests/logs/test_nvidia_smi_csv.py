@@ -332,6 +332,15 @@ def test_total_memory_without_header_is_what_never_changes() -> None:
     }
 
 
+def test_memory_that_shrinks_with_work_is_what_is_free() -> None:
+    text = rows(
+        "2026/03/04 05:06:07.100, 0 %, 24560 MiB, 24564 MiB",
+        "2026/03/04 05:06:08.100, 95 %, 6560 MiB, 24564 MiB",
+        "2026/03/04 05:06:09.100, 96 %, 6560 MiB, 24564 MiB",
+    )
+    assert not any("memory_used_bytes" in facts for facts in facts_of(text))
+
+
 def test_what_is_not_certain_without_header_is_left_out() -> None:
     text = rows(*(f"2026/03/04 05:06:{s:02}.100, {s * 30} %, 9000 MiB, 1755 MHz" for s in range(4)))
     readings, left_out, _ = feed(NvidiaSmiCsv, text)
@@ -344,6 +353,15 @@ def test_what_is_not_certain_without_header_is_left_out() -> None:
     )
     left = f"column 3 could be {memory}; column 4 could be {clock}; left out; write --format=csv"
     assert left_out == [f"no header line: {left}"]
+
+
+def test_gpus_that_differ_are_no_jumps() -> None:
+    fans = rows(
+        *(f"2026/03/04 05:06:{s:02}.10{gpu}, {gpu}, {30 + 40 * gpu} %, P0" for s in range(4) for gpu in range(2))
+    )
+    readings, left_out, _ = feed(NvidiaSmiCsv, fans)
+    assert not any("utilization_pct" in facts for reading in readings for _, facts in reading.gpus)
+    assert "column 3 could be utilization.gpu, utilization.memory or fan.speed" in left_out[0]
 
 
 def test_bare_numbers_without_header_are_refused_in_one_line() -> None:
