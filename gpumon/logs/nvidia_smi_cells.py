@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -283,6 +283,8 @@ class Listed(NamedTuple):
     ci: int | None
     use: Use
     """With the GPU's index only."""
+    is_desktop: bool
+    """It draws, and the driver does not say what it holds, as of every program with a window under Windows."""
 
 
 def is_refused(text: str) -> bool:
@@ -310,8 +312,52 @@ def process(text: str) -> Listed | None:
         facts["role"] = "other"
     size = byte_count(held[1].rstrip("MiB ")) if held and held[1][0].isdigit() else None
     use = Use(int(pid), Place(index=int(gpu)), size, None, facts)
-    return Listed(int(gpu), _whole(gi), _whole(ci), use)
+    return Listed(int(gpu), _whole(gi), _whole(ci), use, size is None and kind in {"G", "C+G"})
 
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+Told = list[tuple[Place | None, dict[str, Any]]]
+"""Events, and which GPU each is about."""
+
+
+def said_of(row: Row) -> tuple[dict[str, Any], Told]:
+    """Facts of a GPU, and what its failing sensors come to."""
+    place = row.place()
+    if row.is_dead():
+        facts = {name: value for name, value in row.facts.items() if name in {"name", "persistence"}}
+        text = "nvidia-smi shows ERR! for " + ", ".join(dict.fromkeys(row.errors))
+        return {**facts, "is_lost": True}, [(place, {"kind": "gpu-lost", "text": text})]
+    return row.facts, [(place, {"kind": "sensor-error", "text": f"{sensor}: {ERROR}"}) for sensor in row.errors]
+
+
+def said_of_instance(one: Instance, places: Mapping[int, Place]) -> tuple[Place, dict[str, Any]]:
+    """Which MIG instance it is, named by its GPU, and its facts."""
+    bus = places[one.gpu].bus if one.gpu in places else None
+    facts: dict[str, Any] = {
+        "index": one.number,
+        "mig_parent_uuid": f"bus:{bus}" if bus else f"index:{one.gpu}",
+        "memory_used_bytes": one.used_bytes,
+        "memory_total_bytes": one.total_bytes,
+        "sm_count": one.multiprocessors,
+        "ecc_uncorrected": one.ecc_uncorrected,
+    }
+    return _instance_place(one.gpu, one.gi, one.ci, places), {
+        name: value for name, value in facts.items() if value is not None
+    }
+
+
+def use_of(one: Listed, places: Mapping[int, Place]) -> Use:
+    """A process on the GPU or the instance that it runs on."""
+    if one.gi is not None and one.ci is not None:
+        return one.use._replace(gpu=_instance_place(one.gpu, one.gi, one.ci, places))
+    return one.use._replace(gpu=places.get(one.gpu, one.use.gpu))
+
+
+def _instance_place(gpu: int, gi: int, ci: int, places: Mapping[int, Place]) -> Place:
+    bus = places[gpu].bus if gpu in places else None
+    return Place(uuid=f"MIG-{bus or gpu}/{gi}/{ci}")

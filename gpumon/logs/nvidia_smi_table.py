@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from gpumon.logs import nvidia_smi_cells as cells
 from gpumon.logs.driver_messages import Message, message
-from gpumon.logs.reading import Place, Reading, Use
+from gpumon.logs.reading import Place, Reading
 from gpumon.logs.values import has_zone, moment
 
 _VERSIONS = re.compile(r"NVIDIA-SMI +(\d[\d.]{2,15})(?=.{0,60}Driver Version: *(\d[\d.]{2,15}))?")
@@ -29,6 +29,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}")
 _DATED = re.compile(r"[^A-Za-z0-9]{0,20}(?:(?:time(?:stamp)?|date) {0,2}[:=] {0,4})?(.{0,60})", re.IGNORECASE)
 _WATCHED = re.compile(r"Every (\d{1,5}[.,]\d{1,2})s: .{0,40}nvidia-smi\b")
 _DATE = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d{2}:\d{2}:\d{2} (?:[A-Z]{3,5} )?\d{4}")
+_BORDERS = frozenset("|+")
 _ONLY_RULE = re.compile(r"[-=_*#~+ ]{3,}")
 _DIGITS = re.compile(r"\d+")
 _PREFIX_MAX = 60
@@ -103,9 +104,10 @@ class NvidiaSmiTable:
     def take(self, line: str) -> bool:
         """Read a line of the table, or one between two tables of a loop."""
         row, self._open_row = self._open_row, None
-        is_rest = (
-            self._is_in_row and _continues(line) and (not self._prefix or _pattern(_split(line)[0]) != self._prefix)
-        )
+        if row is None and not self._prefix and line[:1] in _BORDERS and line[-1:] in _BORDERS and len(line) < _ROW_MAX:
+            self._is_in_row = line[0] == "|"
+            return self._row(line)
+        is_rest = self._is_rest(line)
         if row is not None:
             self._row(row + line if is_rest else row)
             if is_rest:
@@ -131,6 +133,12 @@ class NvidiaSmiTable:
         if self._note_time(line):
             return True
         return bool(_ONLY_RULE.fullmatch(line.strip()[:200]))
+
+    def _is_rest(self, line: str) -> bool:
+        """Whether it is the end of a row that was wrapped."""
+        if not self._is_in_row or not _continues(line):
+            return False
+        return not self._prefix or _pattern(_split(line)[0]) != self._prefix
 
     def end(self) -> None:
         """Give the table that is pending."""
@@ -181,7 +189,7 @@ class NvidiaSmiTable:
     def _row(self, row: str) -> bool:
         """Read a row; False where it is of something else."""
         inside = row.strip("| \t")
-        if not inside or cells.is_rule(inside.replace("|", "-")):
+        if not inside or (inside[0] in "+-=" and cells.is_rule(inside.replace("|", "-"))):
             if inside and "=" not in inside and self._table.section == "processes":
                 self._close_list()
             return True
@@ -194,6 +202,8 @@ class NvidiaSmiTable:
         parts = [part for part in parts if part and not cells.is_rule(part)]
         if self._table.section == "mig" and self._instance(parts):
             return True
+        if self._table.section != "gpus" and len(parts) > 1 and any(cells.bus_in(part) for part in parts):
+            self._finish()  # the next table, without its head
         known = [self._cell(part) for part in parts]
         if self._table.section == "processes" and not all(known):
             self._table.is_damaged = True
@@ -238,7 +248,9 @@ class NvidiaSmiTable:
         rows = self._table.rows
         row = cells.identity(cell)
         if row is not None:
-            rows.append(row)
+            if any(row.index == other.index for other in rows):
+                self._finish()
+            self._table.rows.append(row)
             return True
         bus = cells.bus_in(cell)
         if not rows or (bus is not None and rows[-1].bus not in {None, bus}):
@@ -279,13 +291,13 @@ class NvidiaSmiTable:
         return found is not None or (len(parts) == 1 and "MiB" in parts[0])
 
     def _process(self, text: str) -> bool:
-        if cells.is_refused(text):
-            self._table.is_damaged = True
-            return True
         found = cells.process(text)
         if found is not None:
             self._table.listed.append(found)
-        return found is not None
+            return True
+        is_refused = cells.is_refused(text)
+        self._table.is_damaged = self._table.is_damaged or is_refused
+        return is_refused
 
     # --- what is given ---------------------------------------------------------------------------
 
@@ -300,12 +312,12 @@ class NvidiaSmiTable:
         gpus: list[tuple[Place, dict[str, Any]]] = []
         events = table.events
         for row in table.rows:
-            facts, told = _gpu(row)
+            facts, told = cells.said_of(row)
             gpus.append((row.place(), facts))
             events += told
-        gpus += [(_instance_place(one, places), _instance_facts(one, places)) for one in table.instances]
+        gpus += [cells.said_of_instance(one, places) for one in table.instances]
         gpus += [(place, {"is_lost": True}) for place in table.lost]
-        uses = [_use(one, places) for one in table.listed]
+        uses = [cells.use_of(one, places) for one in table.listed if not one.is_desktop]
         self._lists_processes = self._lists_processes or any(use.memory_bytes is not None for use in uses)
         is_whole = table.is_closed and not table.is_damaged
         hidden = table.host.get("processes_hidden") or self._hidden(table)
@@ -356,44 +368,3 @@ def _continues(line: str) -> bool:
     """Whether it is the rest of a row that was wrapped."""
     text = line.strip()
     return text.endswith("|") and text[0] not in "|+" and len(text) < 100
-
-
-def _gpu(row: cells.Row) -> tuple[dict[str, Any], list[tuple[Place | None, dict[str, Any]]]]:
-    """Facts of a GPU, and what its failing sensors come to."""
-    place = row.place()
-    if row.is_dead():
-        facts = {name: value for name, value in row.facts.items() if name in {"name", "persistence"}}
-        text = "nvidia-smi shows ERR! for " + ", ".join(row.errors)
-        return {**facts, "is_lost": True}, [(place, {"kind": "gpu-lost", "text": text})]
-    events: list[tuple[Place | None, dict[str, Any]]] = [
-        (place, {"kind": "sensor-error", "text": f"{sensor}: ERR!"}) for sensor in row.errors
-    ]
-    return row.facts, events
-
-
-def _instance_place(one: cells.Instance, places: dict[int, Place]) -> Place:
-    return _mig_place(one.gpu, one.gi, one.ci, places)
-
-
-def _mig_place(gpu: int, gi: int, ci: int, places: dict[int, Place]) -> Place:
-    bus = places[gpu].bus if gpu in places else None
-    return Place(uuid=f"MIG-{bus or gpu}/{gi}/{ci}")
-
-
-def _instance_facts(one: cells.Instance, places: dict[int, Place]) -> dict[str, Any]:
-    bus = places[one.gpu].bus if one.gpu in places else None
-    facts: dict[str, Any] = {
-        "index": one.number,
-        "mig_parent_uuid": f"bus:{bus}" if bus else f"index:{one.gpu}",
-        "memory_used_bytes": one.used_bytes,
-        "memory_total_bytes": one.total_bytes,
-        "sm_count": one.multiprocessors,
-        "ecc_uncorrected": one.ecc_uncorrected,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def _use(one: cells.Listed, places: dict[int, Place]) -> Use:
-    if one.gi is not None and one.ci is not None:
-        return one.use._replace(gpu=_mig_place(one.gpu, one.gi, one.ci, places))
-    return one.use._replace(gpu=places.get(one.gpu, one.use.gpu))

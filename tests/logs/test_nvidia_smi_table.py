@@ -110,9 +110,10 @@ def test_windows_has_driver_models_and_no_memory_per_process() -> None:
     assert first["name"] == "NVIDIA GeForce RTX 4070 ..."
     assert "persistence" not in first
     assert second["name"] == "Tesla V100-PCIE-16GB"
-    assert [(use.pid, use.memory_bytes) for use in reading.uses] == [(3100, None), (8712, None), (9001, None)]
-    assert reading.uses[1].facts["name"] == "notes.exe"
-    assert reading.uses[2].facts == {}, "a missing permission is no name"
+    assert [(use.pid, use.gpu.index, use.memory_bytes) for use in reading.uses] == [(8713, 0, None), (9001, 1, None)]
+    assert reading.uses[0].facts["name"] == "train | test.exe"
+    assert reading.uses[1].facts == {}, "a missing permission is no name"
+    assert reading.host["processes_hidden"] == HIDDEN_WDDM
 
 
 def test_windows_without_a_list_says_why() -> None:
@@ -281,6 +282,13 @@ def test_tables_without_times_follow_each_other() -> None:
     readings = readings_of(table * 3)
     assert [reading.time_s for reading in readings] == [None] * 3
     assert all(reading == readings[0] for reading in readings)
+
+
+def test_tables_without_heads_are_told_apart_by_their_first_gpu() -> None:
+    rows = [line for line in text.PLAIN.split("\n") if line.startswith(("|   0", "| N/A", "|   1", "|    0"))]
+    with_list = readings_of("\n".join([*text.PLAIN.split("\n")[1:], *rows, *rows[:4]]))
+    assert [len(reading.gpus) for reading in with_list] == [2, 2, 2]
+    assert [place for place, _ in with_list[1].gpus] == [place for place, _ in with_list[0].gpus]
 
 
 def test_watch_says_how_often() -> None:
