@@ -11,6 +11,7 @@ from typing import Literal
 from gpumon.errors import UsageError
 from gpumon.logs.assembly import GPUS_MAX, Assembly
 from gpumon.logs.collect_env import CollectEnv
+from gpumon.logs.dcgm_health import DcgmHealth
 from gpumon.logs.dcgmi_dmon import DcgmiDmonReader
 from gpumon.logs.dmon import DmonReader
 from gpumon.logs.kernel_log import KernelLog
@@ -41,6 +42,7 @@ FORMATS: tuple[type[Reader], ...] = (
     DmonReader,
     PmonReader,
     DcgmiDmonReader,
+    DcgmHealth,
     TegrastatsReader,
     MemorySummary,
     CollectEnv,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.model import Confidence, Evidence, Gpu, Severity
+from gpumon.model import Confidence, Evidence, Finding, Gpu, Severity
 from gpumon.rules import thermal
 from gpumon.rules.limiters import boards
 from gpumon.rules.one_reading import clock, has, seen, shown
@@ -62,10 +62,15 @@ def hw_thermal(window: Window, _limits: object) -> Conclusions:
 
 
 def sw_thermal(window: Window, _limits: object) -> Conclusions:
-    """The driver's limiter is active and the GPU is where it should be: at its limit."""
+    """The driver's limiter is active and the GPU is where it should be: at its limit, or nobody says how warm it is."""
     for gpu in boards(window):
         margin = _margin_c(gpu)
-        if not has(gpu, "sw_thermal") or has(gpu, "hw_thermal") or margin is None or margin > _NEAR_C:
+        if not has(gpu, "sw_thermal") or has(gpu, "hw_thermal"):
+            continue
+        if gpu.temperature_c is None:
+            yield _of_unknown_heat(window, gpu)
+            continue
+        if margin is None or margin > _NEAR_C:
             continue
         is_laptop = window.last.host.chassis == "laptop"
         severity: Severity = "info" if is_laptop else "warning"
@@ -81,6 +86,22 @@ def sw_thermal(window: Window, _limits: object) -> Conclusions:
             evidence=(clock(gpu), _degrees(gpu)),
             fixes=(_AIR, f"watch what it costs: nvidia-smi dmon -i {gpu.index} -s pucv"),
         )
+
+
+def _of_unknown_heat(window: Window, gpu: Gpu) -> Finding:
+    """A counter or a bit alone, as in a health report: it sees what a sampled temperature misses."""
+    return seen(
+        window,
+        "sw-thermal",
+        gpu,
+        f"GPU {gpu.index} is slowed against heat",
+        ("info", "possible"),
+        cause="temperature-limit",
+        cause_text="short peaks, a hotspot or its memory; its temperature is not told",
+        fix_text=_AIR,
+        evidence=(Evidence(name="limiter", value="thermal"),),
+        fixes=(_AIR, f"watch what it costs: nvidia-smi dmon -i {gpu.index} -s pucv"),
+    )
 
 
 def memory_hot(window: Window, _limits: object) -> Conclusions:
