@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ CARRIED = (
 _HELD = frozenset(CARRIED)
 _ALONE_S = 2.0
 """Readings of different kinds within so much time are of one moment."""
+_LAPTOP = re.compile(r"Laptop|Max-Q|Mobile|\bMX ?\d{3}\b")
 USUAL_S = 1.0
 """Assumed between two readings of a format that gives neither times nor an interval."""
 GPUS_MAX, USES_MAX, EVENTS_MAX = 128, 4096, 10_000
@@ -281,13 +283,16 @@ class Assembly:
         if tick.is_complete_process_list or tick.uses:
             self._uses = tick.uses
             self._host["processes_hidden"] = tick.host.get("processes_hidden")
+        gpus = tuple(
+            self._gpu(known, _over(tick.past.get(known), facts))
+            for known, facts in sorted(tick.gpus.items(), key=self._order)
+        )
+        if self._host.get("chassis") is None and any(_LAPTOP.search(gpu.name or "") for gpu in gpus):
+            self._host["chassis"] = "laptop"
         return Snapshot(
             time_s=time_s,
             interval_s=interval_s,
-            gpus=tuple(
-                self._gpu(known, _over(tick.past.get(known), facts))
-                for known, facts in sorted(tick.gpus.items(), key=self._order)
-            ),
+            gpus=gpus,
             processes=tuple(self._processes()),
             host=Host(**self._host),
             ranks=tuple(Rank(**_with(facts, "gpu_uuid", known)) for known, facts in tick.ranks),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from gpumon.logs.reading import Reading
 from gpumon.logs.smi_dump import Card, Counted, Dump
@@ -77,6 +77,13 @@ _TELLING = (
 ) - {"correctable_error", "uncorrectable_error"}
 
 
+class _Left(NamedTuple):
+    """Where a dump stood when something else came between its lines."""
+
+    dump: Dump
+    card: Card | None
+
+
 class NvidiaSmiQ:
     """Reader of ``nvidia-smi -q``."""
 
@@ -86,6 +93,7 @@ class NvidiaSmiQ:
         self._give = give
         self._leave_out = leave_out
         self._counted: dict[str, Counted] = {}
+        self._left: _Left | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -117,7 +125,7 @@ class NvidiaSmiQ:
         if text[0] == "=":
             is_banner = _BANNER.match(text) is not None
             if is_banner:
-                self.end()
+                self._over()
             return is_banner
         card = _CARD.fullmatch(text)
         if card is not None:
@@ -129,16 +137,29 @@ class NvidiaSmiQ:
         return bool(name) and self._take_cell(name, cell, is_aligned=text.partition(":")[0][-1:] in {" ", "\t"})
 
     def end(self) -> None:
-        """Give the dump so far."""
-        dump = self._dump
+        """Give the dump so far; it may go on after other lines."""
+        dump, card = self._dump, self._card
         self._begin()
         if not dump.is_empty():
             self._give(dump.reading(self._counted))
+            self._left = _Left(dump, card)
+
+    def _over(self) -> None:
+        """Another dump begins."""
+        self.end()
+        self._left = None
 
     def _begin_card(self, bus: str | None) -> None:
         if any(card.bus == bus for card in self._dump.cards):
-            self.end()
+            self._over()
+        elif self._left is not None and all(card.bus != bus for card in self._left.dump.cards):
+            self._resume(self._left.dump)
         self._card, self._instance, self._section, self._group = self._dump.new_card(bus), None, None, ""
+
+    def _resume(self, dump: Dump) -> None:
+        """Go on with a dump that has been given; what follows are not its first GPUs."""
+        self._left = None
+        self._dump.time_s, self._dump.has_zone, self._dump.is_rest = dump.time_s, dump.has_zone, True
 
     def _take_heading(self, name: str, text: str) -> bool:
         if not _HEADING.fullmatch(text):
@@ -167,13 +188,19 @@ class NvidiaSmiQ:
 
     def _take_head(self, name: str, cell: str) -> None:
         if self._dump.cards or (name == "timestamp" and not self._dump.is_empty()):
-            self.end()
+            self._over()
+        self._left = None
         self._dump.put(name, cell)
 
     def _here(self) -> Card:
         """The GPU that the lines are about; one without a name where none was named."""
         if self._card is None:
-            self._card = self._dump.new_card(None)
+            card = None if self._left is None else self._left.card
+            if self._left is not None:
+                self._resume(self._left.dump)
+            self._card = self._dump.new_card(None if card is None else card.bus)
+            if card is not None:
+                self._card.uuid, self._card.minor = card.uuid, card.minor
         return self._card
 
     def _leave_instance(self, name: str) -> None:

@@ -209,6 +209,8 @@ class Dump:
         self.time_s: float | None = None
         self.has_zone = False
         self.attached: int | None = None
+        self.is_rest = False
+        """Its first GPUs stood in another stretch."""
         self.host: dict[str, Any] = {}
         self.cards: list[Card] = []
 
@@ -271,7 +273,7 @@ class Dump:
     def _places(self) -> list[Place]:
         """Who the GPUs are. A dump lists them in the driver's order, unless it was asked for some of them only."""
         seen = Counter(card.uuid for card in self.cards)
-        is_whole = self.attached is None or self.attached == len(self.cards)
+        is_whole = not self.is_rest and self.attached in {None, len(self.cards)}
         found = []
         for number, card in enumerate(self.cards):
             # Masked by whoever published the dump: the same for all.

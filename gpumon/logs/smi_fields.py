@@ -99,8 +99,8 @@ def _state(cell: str) -> str | None:
 
 
 def _compute_mode(cell: str) -> str | None:
-    word = cell.strip().lower().replace("_", " ")
-    return next((mode for mode in ("default", "exclusive", "prohibited") if word.startswith(mode)), None)
+    word = cell.strip().lower().replace("_", "-").replace(" ", "-")
+    return word if word in {"default", "prohibited", "exclusive-process", "exclusive-thread"} else None
 
 
 def _fabric(cell: str) -> str | None:

@@ -154,3 +154,12 @@ def test_hostile_numbers_of_things_are_bounded() -> None:
     found = [*assembly.take("csv", many), *assembly.take("kernel", storm), *assembly.end()]
     assert [(len(one.gpus), len(one.events)) for one in found] == [(GPUS_MAX, EVENTS_MAX)]
     assert (assembly.has_more_gpus, assembly.lost_events) == (True, 5)
+
+
+def test_a_laptop_is_told_by_its_gpus_name() -> None:
+    """Logs do not say what kind of machine it is; some names do, and what a log does say stands."""
+    laptop = Reading(gpus=[(Place(0), {"name": "NVIDIA GeForce RTX 4050 Laptop GPU"})])
+    desktop = Reading(gpus=[(Place(0), {"name": "NVIDIA GeForce RTX 4090"})])
+    assert [assembled(("q", one))[0].host.chassis for one in (laptop, desktop)] == ["laptop", None]
+    virtual = Reading(gpus=[(Place(0), {"name": "Quadro T1000 with Max-Q Design"})], host={"chassis": "virtual"})
+    assert assembled(("q", virtual))[0].host.chassis == "virtual"

@@ -49,7 +49,7 @@ def test_modern_dump_gives_every_fact() -> None:
         "memory_total_bytes": 81559 * MIB,
         "memory_reserved_bytes": 500 * MIB,
         "memory_used_bytes": 40000 * MIB,
-        "compute_mode": "exclusive",
+        "compute_mode": "exclusive-process",
         "utilization_pct": 97.0,
         "memory_utilization_pct": 41.0,
         "ecc_enabled": True,
@@ -316,6 +316,30 @@ def test_windows_does_not_say_whose_memory_it_is() -> None:
     )
     use = only(text).uses[0]
     assert (use.memory_bytes, use.facts["name"]) == (None, "a b.exe")
+
+
+def test_dump_goes_on_after_a_line_of_something_else() -> None:
+    noise = "[  12.5] usb 1-1: new device\n"
+    at = OLD.index("    Temperature")
+    first, second = feed(NvidiaSmiQ, OLD[:at] + noise + OLD[at:]).readings
+    whole = only(OLD)
+    assert second.time_s == first.time_s == whole.time_s
+    assert [place.bus for place, _ in second.gpus] == [place.bus for place, _ in whole.gpus]
+    assert {**first.gpus[0][1], **second.gpus[0][1]} == whole.gpus[0][1]
+    assert [use.pid for use in second.uses] == [77]
+
+
+def test_gpu_after_a_line_of_something_else_is_not_the_first() -> None:
+    at = OLD.index("GPU 00000000:06")
+    first, second = feed(NvidiaSmiQ, f"{OLD[:at]}$ make: done\n{OLD[at:]}").readings
+    assert second.time_s == first.time_s
+    assert [(place.index, place.bus) for place, _ in second.gpus] == [(0, "00000000:06:00.0")]
+    assert [place.index for place, _ in first.gpus] == [1]
+
+
+def test_part_pasted_after_another_dump_is_of_its_last_gpu() -> None:
+    place, _ = feed(NvidiaSmiQ, f"{OLD}# then\n{PASTED}").readings[-1].gpus[0]
+    assert place.bus == "00000000:06:00.0"
 
 
 def test_numbers_beyond_all_measure_are_unknown() -> None:
