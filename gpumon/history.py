@@ -21,7 +21,7 @@ from gpumon.fields import (
     SM_FIELD,
     VOLUME_FIELDS,
 )
-from gpumon.model import Ending, Gpu, Job, Rank, Snapshot
+from gpumon.model import Ending, Gpu, Job, Process, Rank, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
 from gpumon.signals import busy_pct, limiter_pct, stale_after_s
 from gpumon.window import HOST_KEY, Series, Store, Window, key_of
@@ -94,6 +94,8 @@ class History:
         self._intervals: list[float] = []
         self._rates: dict[str, float] = {}
         self._running: dict[tuple[int, float | None], Ring] = {}
+        self._written: tuple[tuple[Process, ...], list[Ring]] = ((), [])
+        """The newest table of processes, and where its rows were written."""
         self._steps: dict[int, Rank] = {}
         """Pid -> its last report of a step."""
         self._elapsed_s = 0.0
@@ -122,14 +124,7 @@ class History:
         self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)), cover_s)
         for volume in snapshot.host.volumes:
             self._of(key_of(volume), self.volume_fields, row).raw.write(row, _row((volume.free_bytes,)))
-        for process in snapshot.processes:
-            known = self._running.get((process.pid, process.started_s))
-            if known is None:
-                known = self._of(key_of(process), self.process_fields, row).raw
-                self._running[process.pid, process.started_s] = known
-            shares = (process.gpu_sm_pct or {}).values()
-            values = _row(self._process_values(process))
-            known.write(row, [*values, sum(shares) / len(shares) if shares else _NAN])
+        self._write_processes(snapshot.processes, row)
         for rank in snapshot.ranks:
             key = key_of(rank)
             self._of(key, self.rank_fields, row).raw.write(row, _row(self._rank_values(self._held(rank))))
@@ -145,6 +140,24 @@ class History:
         if baselines is not None:
             store.baselines = baselines
         return Window(store, row, snapshot, jobs, ended_jobs)
+
+    def _write_processes(self, processes: tuple[Process, ...], row: int) -> None:
+        """Most tables of large machines are the very one before: then the rows are, too."""
+        if processes is self._written[0]:
+            for ring in self._written[1]:
+                ring.repeat(row)
+            return
+        rings = []
+        for process in processes:
+            known = self._running.get((process.pid, process.started_s))
+            if known is None:
+                known = self._of(key_of(process), self.process_fields, row).raw
+                self._running[process.pid, process.started_s] = known
+            shares = (process.gpu_sm_pct or {}).values()
+            values = _row(self._process_values(process))
+            known.write(row, [*values, sum(shares) / len(shares) if shares else _NAN])
+            rings.append(known)
+        self._written = (processes, rings)
 
     def _advance(self, snapshot: Snapshot, row: int) -> None:
         store = self._store

@@ -77,6 +77,10 @@ class Ring:
         rows.write((row - first) % slots, values)
         self.last = row
 
+    def repeat(self, row: int) -> None:
+        """Store the newest row once more."""
+        self.write(row, self._rows.row((self.last - self.first) % self.slots))
+
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
         low, high = max(first, self.first), min(last, self.last)

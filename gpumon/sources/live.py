@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from operator import is_not
 from typing import Literal, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from gpumon.sources.host.happenings import Happenings
 from gpumon.sources.host.kernel_log import KernelLog
 from gpumon.sources.host.leftovers import Leftovers
 from gpumon.sources.nvml.reader import NvmlReader
-from gpumon.sources.nvml.reading import Reading
+from gpumon.sources.nvml.reading import Holder, Reading
 from gpumon.text import clean
 
 FIRST_READING_S = 2.0
@@ -75,6 +76,7 @@ class LiveSource:
         self._clock = _Clock()
         self._began = time.monotonic()
         self._idling = _IdlingHolders()
+        self._uses = _Uses()
         self.interval_s = interval_s
 
     @property
@@ -143,7 +145,7 @@ class LiveSource:
         watched = self._idling.update(reading)
         if watched is not None:
             self._host_reader.watch_states(watched)
-        host, processes = self._host_reader.read(reading.uses(), now)
+        host, processes = self._host_reader.read(self._uses.of(reading), now)
         answered_at = reading.answered_at
         gpus = aged(reading, now, since)
         left = self._leftovers.look(gpus, processes, now) if host.sees_host_pids is not False else ()
@@ -185,6 +187,21 @@ class _Clock:
             text = f"the clock went {abs(step_s):.0f} s {'forwards' if step_s > 0 else 'back'}"
             events += (Event(kind="clock-step", time_s=self.time_s, text=text),)
         return interval_s, events
+
+
+class _Uses:
+    """Who holds what, put together anew only when the driver has been asked for a list."""
+
+    def __init__(self) -> None:
+        self._lists: list[tuple[Holder, ...]] = []
+        self._found: Mapping[int, GpuUse] = {}
+
+    def of(self, reading: Reading) -> Mapping[int, GpuUse]:
+        """Pid -> what it holds, over all GPUs."""
+        lists = [held for _, _, held in reading.gpus]
+        if len(lists) != len(self._lists) or any(map(is_not, lists, self._lists)):
+            self._lists, self._found = lists, reading.uses()
+        return self._found
 
 
 class _IdlingHolders:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from fakenvml import GIB, FakeDriver, Process, h100, wave
+from fakenvml import GIB, MIB, FakeDriver, Process, h100, wave
 
 ROOT = Path(__file__).parents[3]
 PER_GPU = 8
@@ -39,7 +39,9 @@ class Box:
                 self.driver.set_processes(
                     gpu,
                     [
-                        Process(one.pid, wave(3.1 + number, 50, GIB * 5, GIB * 6), wave(2.7 + number, 50, 5, 12))
+                        Process(
+                            one.pid, wave(3.1 + number, 50, 5 * GIB, 5 * GIB + 64 * MIB), wave(2.7 + number, 50, 5, 12)
+                        )
                         for number, one in enumerate(held)
                     ],
                 )

@@ -13,7 +13,7 @@ from tests.bench.cost.footer import own_cpu_pct
 from tests.bench.cost.report import Spread, spread
 from tests.bench.cost.screen import Screen
 
-SETTLE_S = 6.0
+SETTLE_S = 10.0
 """After the start, before anything is counted."""
 
 
