@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process
+from gpumon.rules.measured import steps_of
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.picture import Picture, picture_of
 from gpumon.rules.rule import Conclusions, rule
@@ -63,6 +64,7 @@ _SWITCHES = ("detect_anomaly", "detect-anomaly")
 _CALM_WORKERS_PCT = 50.0
 _PARTS = 4
 _PAUSED_PCT = 3.0
+_COPIES_PCT = 10.0
 _FULL_PCT = 93.0
 
 
@@ -115,7 +117,8 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         trainer = trainer_of(job, gpu.uuid, processes)
         if trainer is None or rolls_out(job, trainer):
             continue
-        has_probe = window.rank_of(trainer.pid) is not None
+        rank = window.rank_of(trainer.pid)
+        has_probe = rank is not None
         seconds = limits.probe_window_s if has_probe else limits.window_s
         picture = picture_of(window, gpu, seconds) if trained_s >= seconds - window.interval_s else None
         if picture is None or picture.kind != "host" or picture.busy_pct < limits.busy_at_least_pct:
@@ -125,6 +128,9 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
             because = "the job paused within the time looked at"
             yield Abstention(rule="host-bound", because=because, subject=subject_of(job, gpus))
             continue
+        steps = steps_of(window, rank, seconds) if rank is not None else None
+        if steps is not None and (steps.copy_pct or 0.0) >= _COPIES_PCT:
+            continue  # the main thread copies; h2d-slow says so
         hot = window.share(trainer, "main_thread_cpu_pct", seconds, at_least=limits.hot_pct)
         if hot is None:
             if picture.busy_pct < limits.busy_below_pct:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.model import Abstention, Evidence, Finding
-from gpumon.rules import driver_by_log, heat_at_once, thermal
+from gpumon.rules import driver_by_log, heat_at_once, slowdown, thermal
 from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -38,8 +38,9 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         The driver's counter of hardware thermal slowdown (NVML field 270) grew by at least 1 s within 60 s; where
         there is no counter, the bit of the clock event reasons was set in two consecutive readings. A single reading
-        with the bit, as in a log, is a warning that asks for a second one. In a kernel's log: the driver's words that a
-        GPU is too hot.
+        with the bit, as in a log, is a warning that asks for a second one. A slowdown that names no reason is a warning
+        if the GPU is hot, busy and has had half its clock in three readings. In a kernel's log: the driver's words that
+        a GPU is too hot.
 
     Why it matters:
         This is the last line before shutdown: the clock falls to half or less, every rank of the job waits for this
@@ -61,6 +62,8 @@ def hw_thermal(window: Window, limits: Limits) -> Conclusions:
             continue
         slowed_s = held_s(window, gpu, "hw_thermal", limits.window_s)
         if slowed_s == 0.0:
+            if slowdown.is_unnamed(window, gpu) and slowdown.is_hot(gpu):
+                yield slowdown.unnamed("hw-thermal", gpu, thermal.fixes(window, thermal.heat_of(window, gpu)).ordered)
             continue
         strength = slowed_s / limits.slowed_s
         if not is_counted(gpu, "hw_thermal") and not is_repeated(window, gpu, "hw_thermal", limits.window_s):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity, Subject
-from gpumon.rules import thermal
+from gpumon.rules import slowdown, thermal
 from gpumon.rules.limiters import UNKNOWN, boards, held_s, is_counted, is_repeated
 from gpumon.rules.one_reading import clock, has, seen, shown
 from gpumon.rules.onset import began_ago_s
@@ -97,7 +97,8 @@ def power_brake(window: Window, limits: Limits) -> Conclusions:
         The driver's counter of the hardware power brake (NVML field 271) grew by more than 0.5 s within 60 s; where
         there is no counter, the bit of the clock event reasons was set in two readings in a row. If more than half of
         the machine's GPUs are braked, one finding is about the machine. A single reading with the bit, as in a log, is
-        a warning that asks for a second one.
+        a warning that asks for a second one. So is the bit of a hardware slowdown that names no reason, on a busy GPU
+        that is not hot and has had half its clock in three readings.
 
     Why it matters:
         Clocks fall to a fraction (86 of 1980 MHz have been seen) although the GPU is cool and idle: any job crawls,
@@ -120,6 +121,8 @@ def power_brake(window: Window, limits: Limits) -> Conclusions:
         brake = _brake_of(window, gpu, limits)
         if brake.strength >= 0.8:
             braked.append(brake)
+        elif slowdown.is_unnamed(window, gpu) and not slowdown.is_hot(gpu) and gpu.power_source != "battery":
+            yield slowdown.unnamed("power-brake", gpu, _SERVER)
     if len(braked) >= 2 and 2 * len(braked) > len(cards):
         yield _finding(window, braked, limits)
     else:
