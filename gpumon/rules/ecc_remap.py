@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from gpumon.model import Evidence, Finding, Gpu, Severity, Subject
+from gpumon.rules.limiters import boards
+from gpumon.rules.one_reading import seen
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.xids import RECOVERY, reset_command
@@ -24,7 +26,34 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """More lifetime errors than this in the caches hint at a card to be returned."""
 
 
-@rule("ecc-remap", limits=Limits, every_s=5.0, clear_s=10.0, suppressed_by=("gpu-lost",))
+def _at_once(window: Window, _limits: Limits) -> Conclusions:
+    """Errors since the driver was loaded; when they were and whether they grow is not known."""
+    for gpu in boards(window):
+        errors = gpu.ecc_uncorrected
+        if not errors or gpu.recovery_action or gpu.remap_failed or gpu.remap_pending:
+            continue
+        many = "an uncorrectable error" if errors == 1 else f"{errors} uncorrectable errors"
+        yield seen(
+            window,
+            "ecc-remap",
+            gpu,
+            f"GPU {gpu.index}: {many} on record",
+            ("info", "certain"),
+            cause="uncorrected",
+            cause_text="of its memory, since the driver was loaded; when is not known",
+            evidence=(Evidence(name="uncorrected errors", value=float(errors)),),
+            fixes=("dmesg | grep -i xid: when it was and whom it hit", f"they grow: {reset_command(gpu.index)}"),
+        )
+
+
+@rule(
+    "ecc-remap",
+    limits=Limits,
+    every_s=5.0,
+    clear_s=10.0,
+    suppressed_by=("gpu-lost",),
+    at_once=_at_once,
+)
 def ecc_remap(window: Window, limits: Limits) -> Conclusions:
     """The GPU's memory made errors that could not be corrected, or the driver asks for a reset.
 
@@ -43,7 +72,8 @@ def ecc_remap(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         A pending remap does not hurt running work: it only wants a reset before the next job. What the counters held
-        before gpumon came is history, not an alert. Cards without ECC count nothing.
+        before gpumon came is history, not an alert; in a single reading it is information. Cards without ECC count
+        nothing.
     """
     for gpu in window.last.gpus:
         if gpu.is_lost or gpu.mig_parent_uuid is not None:
