@@ -81,6 +81,11 @@ class Ring:
         """Store the newest row once more."""
         self.write(row, self._rows.row((self.last - self.first) % self.slots))
 
+    def values(self, row: int) -> Sequence[float]:
+        """One row; empty where there is none."""
+        is_there = max(self.first, self.last - self.slots + 1) <= row <= self.last
+        return self._rows.row((row - self.first) % self.slots) if is_there else ()
+
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
         low, high = max(first, self.first), min(last, self.last)
@@ -228,6 +233,12 @@ class Tier:
 def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float], fields: int) -> list[float] | None:
     """Mean, min and max of the first fields over some rows, one after the other; None if all is NaN."""
     folded: list[float] = []
+    if first == last:
+        # Where samples are further apart than the bins are wide, this is every bin.
+        values = ring.values(first)[:fields]
+        if not any(value == value for value in values):
+            return None
+        return [value for value in values for _ in range(3)]
     known = False
     for field in range(fields):
         values = ring.column(field, first, last)
