@@ -61,10 +61,10 @@ _ARCH = re.compile(r"_(\d{2,3})")
 
 _NO_CUDA: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("wheel", re.compile(r"Torch not compiled with CUDA enabled")),
-    ("wheel", re.compile(r"a CUDA-enabled jaxlib is not installed")),
+    ("wheel", re.compile(r"An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed")),
     ("device", re.compile(r"No GPU/TPU found, falling back to CPU")),
     ("device", re.compile(r"Could not find cuda drivers on your machine, GPU will not be used")),
-    ("device", re.compile(r"Skipping registering GPU devices")),
+    ("device", re.compile(r"Cannot dlopen some GPU libraries\..{0,400}?Skipping registering GPU devices")),
     ("device", re.compile(r"[Uu]ser provided device_type of 'cuda', but CUDA is not available")),
     ("device", re.compile(r"object on a CUDA device but torch\.cuda\.is_available\(\) is False")),
     ("device", re.compile(r"GPU available: False, used: False")),

@@ -22,7 +22,8 @@ _ADVICE = re.compile(
     r" Our suggested max number of worker in current system is (\d{1,6})"
 )
 _HEAP = re.compile(
-    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory): you tried to allocate (\d{1,18}) bytes"
+    r"(?:\[enforce fail at [^\]]{1,80}\][^D]{0,20})?DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"
+    r": you tried to allocate (\d{1,18}) bytes"
 )
 _ARRAY = re.compile(r"Unable to allocate (\d{1,9}(?:\.\d{1,4})?) ([KMGTP]iB) for an array")
 _KILLED = re.compile(

@@ -24,7 +24,8 @@ _DESYNC = re.compile(
     r"\[(\d{1,6}(?:, ?\d{1,6}){0,200})\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})"
 )
 _BARRIER = re.compile(
-    r"in store based barrier on rank:? (\d{1,6}).{0,160}?world_size=(\d{1,6}), worker_count=(\d{1,6})"
+    r"(?:Timed out initializing process group )?in store based barrier on rank:? (\d{1,6})"
+    r".{0,160}?world_size=(\d{1,6}), worker_count=(\d{1,6})"
 )
 _JOINED = re.compile(r"Timed out after (\d{1,9}) seconds waiting for clients\. (\d{1,6})/(\d{1,6}) clients joined")
 _GLOO = re.compile(r"Timed out waiting (\d{1,12})ms for (?:send|recv) operation")
@@ -89,7 +90,7 @@ def _waits(text: str) -> list[Told]:
         return [Told("nccl-timeout", {"stuck_s": float(stuck[1])} if stuck[1] else {}, stuck.start())]
     barrier = _BARRIER.search(text)
     if barrier is not None:
-        values = {"world_size": float(barrier[2]), "joined": float(barrier[3])}
+        values = {"rank": float(barrier[1]), "world_size": float(barrier[2]), "joined": float(barrier[3])}
         return [Told("nccl-timeout", values, barrier.start())]
     joined = _JOINED.search(text)
     if joined is not None:

@@ -19,18 +19,18 @@ _PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("free_bytes", r"SIZE free[;)]"),
         ("reserved_unallocated_bytes", r"SIZE cached"),
         ("reserved_bytes", r"SIZE reserved in total"),
-        ("total_bytes", r"total capacit?y of SIZE"),
+        ("total_bytes", r"total capaci?ty of SIZE"),
         ("free_bytes", r"of which SIZE is free"),
         ("process_bytes", r"this process has SIZE memory in use"),
         ("allowed_bytes", r"SIZE allowed;"),
         ("allocated_bytes", r"allocated memory SIZE is allocated by"),
         ("private_pool_bytes", r"with SIZE allocated in private pools"),
         ("reserved_unallocated_bytes", r"and SIZE is reserved by"),
-        ("allocated_bytes", r"Currently allocated : SIZE"),
-        ("requested_bytes", r"Requested : SIZE"),
-        ("total_bytes", r"Device limit : SIZE"),
+        ("allocated_bytes", r"Currently allocated\s{0,20}: SIZE"),
+        ("requested_bytes", r"Requested\s{0,20}: SIZE"),
+        ("total_bytes", r"Device limit\s{0,20}: SIZE"),
         ("free_bytes", r"Free \(according to CUDA\) : SIZE"),
-        ("allowed_bytes", r"memory fraction\) : SIZE"),
+        ("allowed_bytes", r"memory fraction\)\s{0,60}: SIZE"),
     )
 )
 _ASKED = re.compile(r"Tried\s{1,3}to\s{1,3}allocate\s{1,3}" + _SIZE)
@@ -41,8 +41,8 @@ _HEAD = re.compile(
     r"(?:CUDA|HIP)\s{1,3}out\s{1,3}of\s{1,3}memory\.?\s{1,3}(?=Tried)|Allocation on device \d{1,4} would exceed"
 )
 _TAIL = re.compile(
-    r"^\W{0,4}(?:If reserved|try setting|to avoid fragmentation|See documentation|PYTORCH_|max_split_size_mb"
-    r"|expandable_segments|Memory Management|\(?https://(?:docs\.)?pytorch\.org|environment-variables)"
+    r"If reserved|try setting|fragmentation|See documentation|PYTORCH_(?:CUDA_)?ALLOC_CONF|max_split_size_mb"
+    r"|expandable_segments|Memory Management|pytorch\.org/docs|environment-variables"
 )
 _MIDDLE = re.compile(
     r"total capac|of which|\bis free|memory in use|Including non-PyTorch|this process has|Of the allocated|"
@@ -111,7 +111,7 @@ def may_go_on(line: str) -> bool:
 
 def is_tail(line: str) -> bool:
     """Whether a line is the advice with which such a message closes."""
-    return _TAIL.match(line) is not None
+    return len(line) < 400 and _TAIL.search(line) is not None
 
 
 def _of_torch(text: str) -> Oom | None:
@@ -131,7 +131,7 @@ def _of_torch(text: str) -> Oom | None:
             found[name] = _bytes(match[1], match[2])
     if found.get("allowed_bytes", 0.0) >= _NO_LIMIT:
         del found["allowed_bytes"]  # a fraction that nobody set
-    if not found:
+    if not found and message.startswith("CUDA"):
         return None
     device = _DEVICE.search(message)
     place = None if device is None else Place(index=int(device[1]))

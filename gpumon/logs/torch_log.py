@@ -17,7 +17,16 @@ from gpumon.text import clean
 
 TEXT_MAX = 300
 _QUICK = ("emory", "CUDA", "cuda", "Cuda", "NCCL", "nccl", "rror", "orker", "torch", "oom", "OOM", "GPU", "SIGKILL")
-_MORE = ("Watchdog", "exitcode", "clients joined", "operation to complete", "Timed out", "bus error", "didn't join")
+_MORE = (
+    "False",
+    "Watchdog",
+    "exitcode",
+    "clients joined",
+    "operation to complete",
+    "Timed out",
+    "bus error",
+    "didn't join",
+)
 _WRAPPED_MAX = 12
 """So many further lines may belong to a message that somebody wrapped."""
 _TIME = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?")
@@ -212,7 +221,7 @@ def _cuda(text: str) -> tuple[_Message, ...]:
 
 
 _LEAD_IN = re.compile(
-    r"(?:CUDA error|CUDA initialization|CUDA driver error|Unexpected error from cudaGetDeviceCount|"
+    r"\b(?:CUDA error|CUDA initialization|CUDA driver error|Unexpected error from cudaGetDeviceCount|"
     r"cuda runtime error|Cuda error|CUDA Error|RuntimeError|Error \d{3}|NVIDIA |Tesla |GeForce |Quadro |The NVIDIA)"
 )
 

@@ -52,6 +52,11 @@ def pieces_told(window: Window) -> Iterator[Finding]:
                 *((_amount("allocated now", used),) if used is not None else ()),
                 *((_amount("allocated at most", peak),) if peak is not None else ()),
                 *((_amount("in pieces that cannot be given back", split),) if split is not None else ()),
+                *(
+                    Evidence(name=name, value=values[field])
+                    for name, field in (("cudaMalloc retries", "alloc_retries"), ("out of memory, times", "ooms"))
+                    if values.get(field)
+                ),
             ),
             fixes=(
                 *((SEGMENTS,) if is_split else ()),
@@ -87,6 +92,7 @@ def retries_told(window: Window) -> Iterator[Finding]:
                 Evidence(name="out of memory", value=ooms, unit="times"),
             ),
             fixes=(SEGMENTS, *LESS[:2]) if is_split else (*LESS, SEGMENTS),
+            explained_by=("fragmentation",) if is_split else (),
             onset_s=age_s,
             has_happened=True,
         )

@@ -21,6 +21,8 @@ _NEIGHBOUR = 0.10
 """Share of the card from which on a neighbour counts."""
 _UNLISTED_BYTES, _CONTEXT_BYTES = 1.0 * GIB, 1.5 * GIB
 """Memory that no process accounts for counts from here on; beyond its pool a process holds this at most."""
+_REST = 0.25
+"""Share of the card that is in use and not by tensors, where the message does not say whether it is their pool's."""
 _PIECES, _MANY_PIECES, _CACHE = 0.10, 0.20, 1.0 / 3.0
 """Unused share of what PyTorch holds: helps to explain it, explains it, and half of it could be a cache."""
 
@@ -298,8 +300,18 @@ def _full(oom: Oom, asked: float, total: float, severity: Severity) -> Reason:
         text = f"asks for {size(asked)}; free and cached are {size(oom.free + oom.unused)} together"
     elif oom.reserved is not None and oom.share() < _PIECES:
         hint = (f"expandable_segments will not help: only {100 * oom.share():.0f}% of what is held is unused",)
+    rest = total - oom.free - (oom.allocated or total)
+    look: tuple[str, ...] = ()
+    if oom.reserved is None and rest >= _REST * total:
+        look = (f"nvidia-smi   # who holds the other {size(rest)}? The message does not tell",)
     return Reason(
-        "oom-risk", "full", severity, "certain", text, "smaller micro-batch; checkpoint activations", (*LESS, *hint)
+        "oom-risk",
+        "full",
+        severity,
+        "certain",
+        text,
+        "smaller micro-batch; checkpoint activations",
+        (*look, *LESS, *hint),
     )
 
 
