@@ -40,7 +40,9 @@ _TELLS = frozenset({"state", "uuid", "bus", "name"})
 _JUMP_PCT = 20.0
 """Utilization jumps so far from one row to the next; a fan does not."""
 _GROWN = 0.05
-_MISSING = "missing"
+MISSING = "missing"
+"""The shape of a cell without a value."""
+_WORDS_MAX = 64
 
 
 class Guess(NamedTuple):
@@ -52,8 +54,8 @@ class Guess(NamedTuple):
 
 def shape(cell: str) -> str | None:
     """Of what kind a cell plainly is."""
-    if values.is_missing(cell):
-        return _MISSING
+    if len(cell) <= _WORDS_MAX and values.is_missing(cell):
+        return MISSING
     return next((name for name, pattern in _SHAPES.items() if pattern.fullmatch(cell)), None)
 
 
@@ -294,7 +296,7 @@ def _doubt(which: Sequence[str], why: str) -> str:
 
 
 def _shape_of(column: Sequence[str]) -> str | None:
-    shapes = {shape(cell) for cell in set(column)} - {_MISSING}
+    shapes = {shape(cell) for cell in set(column)} - {MISSING}
     if shapes == {"whole", "number"}:
         return "number"
     return shapes.pop() if len(shapes) == 1 else None

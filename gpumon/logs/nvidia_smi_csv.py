@@ -17,7 +17,7 @@ from gpumon.logs.reading import Reading
 
 _HEADER_MAX = 16 * 1024
 _SEPARATORS = (";", "\t", ", ", ",")
-_BETWEEN = re.compile(r"[-=_*#~+ ]{3,200}")
+_BETWEEN = re.compile(r"[-=_*#~ ]{3,200}")
 """What loops print between two polls; a line with a date too."""
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}[T ,]{1,2}\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?"
@@ -26,6 +26,7 @@ _DATE = re.compile(
 )
 """Without a zone the second form is nvidia-smi's own, above its table."""
 _DATE_MAX = 64
+_WORD_MAX = 24
 _OF_THE_PAST = frozenset({"max_memory_usage", "mem_utilization"})
 """Columns of ``--query-accounted-apps``: processes that are over."""
 
@@ -43,6 +44,7 @@ class NvidiaSmiCsv:
         self._separator = ","
         self._meaning: Meaning | None = None
         """Of a header whose first row has not come yet."""
+        self._lone_name: tuple[str, Meaning] | None = None
         self._table: Table | None = None
         self._unheaded: headerless.Unheaded | None = None
         self._refused_width = 0
@@ -50,7 +52,15 @@ class NvidiaSmiCsv:
 
     def starts(self, line: str) -> bool:
         """A header, a row of the last table, or a row that tells by itself what it is."""
-        if self._read_header(line) is not None:
+        pending, self._lone_name = self._lone_name, None
+        found = self._read_header(line)
+        if found is not None:
+            if len(found.columns) > 1 or "[" in line:
+                return True
+            self._lone_name = line, found  # a list of names, or the header of one column: the next line shows
+            return False
+        if pending is not None and _is_value(line):
+            self._begin(*pending)
             return True
         if _is_date(line):
             self._tell_time(line)
@@ -121,26 +131,32 @@ class NvidiaSmiCsv:
     def _take_first(self, line: str, found: Meaning) -> bool:
         """The first row after a header: it shows how times and sizes are written."""
         self._meaning = None
-        if len(found.columns) == 1 and values.number(line) is None and not values.is_missing(line):
+        width = len(found.columns)
+        cells = _split(line, self._separator, width)
+        if (width == 1 and not _is_value(line)) or (len(cells) != width and not headerless.begins(line)):
             return False
-        cells = _split(line, self._separator, len(found.columns))
-        found = settled(found, cells)
-        columns = _of_processes(found.columns)
-        names = {name for name, _ in map(of.split_unit, self._header.split(self._separator))}
-        if not _OF_THE_PAST.isdisjoint(names):
-            return self._refuse(line, "the accounting of processes that are over says nothing of the GPUs' state")
-        table = Table(columns, self._separator, cells)
-        if table.is_of_uses and not table.has_places:
-            return self._refuse(line, "processes without gpu_uuid or gpu_bus_id: on which GPU they are is not said")
-        row = table.row(cells) if len(cells) == table.width else None
+        padded = [*cells, *[""] * width][:width]
+        found = settled(found, padded)
+        table = Table(_of_processes(found.columns), self._separator, padded)
+        because = self._refusal(table)
+        if because is not None:
+            return self._refuse(line, because)
+        if found.doubts:
+            self._leave_out(f"left out: {', '.join(found.doubts)} (what it measures, or its unit, is not in the name)")
+        row = table.row(cells) if len(cells) == width else None
         if row is None or not (row[2] or table.is_keyed or table.is_row(cells)):
             return self._take_damaged(line, table)
-        if found.doubts:
-            names_left = ", ".join(found.doubts)
-            self._leave_out(f"left out: {names_left} (what it measures, or its unit, is not in the name)")
         self._use(table)
         self._add(row)
         return True
+
+    def _refusal(self, table: Table) -> str | None:
+        names = {of.split_unit(one)[0] for one in self._header.split(self._separator)}
+        if not _OF_THE_PAST.isdisjoint(names):
+            return "the accounting of processes that are over says nothing of the GPUs' state"
+        if table.is_of_uses and not table.has_places:
+            return "processes without gpu_uuid or gpu_bus_id: on which GPU they are is not said"
+        return None
 
     def _use(self, table: Table) -> None:
         self._table = table
@@ -234,11 +250,18 @@ def _separator_of(line: str) -> str:
     return next((one for one in _SEPARATORS if one in line), ",")
 
 
+def _is_value(line: str) -> bool:
+    """Whether it can be the only cell of a row."""
+    text = line.strip()
+    if values.is_missing(text):
+        return len(text) <= _WORD_MAX or (text.startswith("[") and text.endswith("]"))
+    return headerless.shape(text) is not None
+
+
 def _split(line: str, separator: str, width: int) -> list[str]:
     """The cells of a first row, whose own separators may differ from the header's."""
     found = (line.split(one) for one in (separator, *_SEPARATORS))
-    cells = next((cells for cells in found if len(cells) == width), line.split(separator))
-    return [*cells, *[""] * width][:width] if len(cells) < width else cells[:width]
+    return next((cells for cells in found if len(cells) == width), line.split(separator))
 
 
 def _of_processes(columns: Sequence[Column | None]) -> tuple[Column | None, ...]:

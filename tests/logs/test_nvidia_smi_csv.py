@@ -40,6 +40,10 @@ def facts_of(text: str) -> list[Facts]:
     return [facts for reading in readings_of(text) for _, facts in reading.gpus]
 
 
+def facts_of_lines(*lines: str) -> list[Facts]:
+    return [facts for reading in feed(NvidiaSmiCsv, rows(*lines)).readings for _, facts in reading.gpus]
+
+
 def rows(*lines: str) -> str:
     return "\n".join(lines)
 
@@ -236,6 +240,18 @@ def test_damage_costs_its_own_row_only() -> None:
     assert [one.get("utilization_pct") for one in facts] == [33.0, 35.0, 36.0, None]
     assert facts[1]["name"] == "Quadro RTX 6000, Passive"
     assert facts[3] == {"temperature_c": 44.0, "name": "NVIDIA L4"}
+
+
+def test_one_column_needs_a_unit_or_a_value_below_it() -> None:
+    assert [facts["temperature_c"] for facts in facts_of_lines("temperature.gpu", "61", "62")] == [61.0, 62.0]
+    names = (
+        "memory.used",
+        "Total memory allocated by active contexts.",
+        "pstate",
+        "temperature.gpu",
+        "ecc.mode.current",
+    )
+    assert facts_of_lines(*names, "Errors detected in global SRAMs.") == []
 
 
 def test_a_cut_last_cell_is_no_value() -> None:
