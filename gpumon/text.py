@@ -29,7 +29,8 @@ def clean(outside: str | bytes, limit: int = MAX_CHARACTERS) -> str:
     """Make a string from outside the program safe to show, store and send.
 
     Bytes are decoded as UTF-8 with replacement. Terminal controls, bidi overrides, zero-width characters and
-    surrogates become ``·``; at most two combining marks follow each other; the length is capped at ``limit``.
+    surrogates become ``·``, as does what has no picture at all; other kinds of space become one; at most two combining
+    marks follow each other; the length is capped at ``limit``.
     """
     if isinstance(outside, bytes):
         outside = outside[: 4 * limit].decode("utf-8", "replace")
@@ -37,6 +38,8 @@ def clean(outside: str | bytes, limit: int = MAX_CHARACTERS) -> str:
     if shown.isascii() and shown.isprintable():
         return shown
     shown = unicodedata.normalize("NFC", _UNPRINTABLE.sub(_REPLACEMENT, shown))
+    if not shown.isprintable():
+        shown = "".join(one if one.isprintable() else " " if one.isspace() else _REPLACEMENT for one in shown)
     return _MARK_RUN.sub(lambda run: run.group()[:2], shown)
 
 

@@ -89,3 +89,8 @@ def test_benign_arguments_are_readable(command: str) -> None:
 def test_an_adversarial_command_line_is_cheap() -> None:
     """The total length is capped whatever the number and size of arguments."""
     assert len(redact_command(["x" * 1_000_000] * 240)) < 5000
+
+
+def test_what_has_no_picture_is_replaced_and_every_space_is_one() -> None:
+    """Unassigned and private characters have no width that a terminal agrees on; pages paste unbreakable spaces."""
+    assert clean("a\u00a0b\u2002c\u3000d\u0a00e\ue0b0f") == "a b c d·e·f"
