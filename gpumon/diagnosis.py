@@ -62,7 +62,7 @@ def diagnose(
     gpus: dict[str, Gpu] = {}
     window: Window | None = None
     alerts: tuple[Alert, ...] = ()
-    abstained: dict[tuple[str, str, str], Abstention] = {}
+    abstained: dict[tuple[str, str], Abstention] = {}
     start_s: float | None = None
     samples = 0
     try:
@@ -94,9 +94,9 @@ def _place(gpu: Gpu) -> tuple[int, str]:
     return (gpu.index, gpu.uuid)
 
 
-def _latest(abstained: Iterable[Abstention]) -> dict[tuple[str, str, str], Abstention]:
-    """One entry a rule, reason and subject."""
-    return {(one.rule, one.because, one.subject.key() if one.subject else ""): one for one in abstained}
+def _latest(abstained: Iterable[Abstention]) -> dict[tuple[str, str], Abstention]:
+    """One entry a rule and reason, whatever the number of GPUs it is true of."""
+    return {(one.rule, one.because): one for one in abstained}
 
 
 def at_the_end(monitor: Monitor, window: Window, alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:

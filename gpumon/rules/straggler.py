@@ -81,6 +81,9 @@ FIXES = {
         "hw-thermal",
         "power-brake",
         "sw-thermal",
+        "memory-hot",
+        "gpu-contention",
+        "pcie-degraded",
         "data-starved",
     ),
 )
