@@ -84,6 +84,8 @@ _MOST_PLAUSIBLE_W = 2000.0
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ ./%°()\[\]-]{0,100}")
 _WORD = re.compile(r"[a-z][a-z0-9_.]{0,100}")
 _COLUMNS_MAX = 512
+"""nvidia-smi has some two hundred."""
+_OWN_COLUMNS_MAX = 96
 _SIZES = {"gib": 1 << 30, "mib": 1 << 20, "kib": 1 << 10, "b": 1}
 _LEAST_BYTES = 1 << 29
 
@@ -188,11 +190,13 @@ def _unit_of_total(column: Column | None, cell: str) -> str | None:
 
 
 def _home_made(headers: Sequence[str]) -> Meaning | None:
+    if not 2 <= len(headers) <= _OWN_COLUMNS_MAX:
+        return None
     parts = [_words(header) for header in headers]
     has_cpu = any(not _CPU.isdisjoint(words) for words in parts)
     found = [_column(header, words, needs_gpu=has_cpu) for header, words in zip(headers, parts, strict=True)]
     columns = tuple(column for column, _ in found)
-    if len(headers) < 2 or not _is_of_gpus([column for column in columns if column is not None], parts):
+    if not _is_of_gpus([column for column in columns if column is not None], parts):
         return None
     doubts = tuple(
         clean(header.strip(), 40) for header, (_, is_doubtful) in zip(headers, found, strict=True) if is_doubtful
