@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from operator import mul
+from operator import itemgetter, mul
 
 from gpumon.fields import GPU_RAW_FIELDS
 from gpumon.model import Ending, Event, Gpu, Host, Job, Process, Rank, Snapshot, Volume
@@ -223,7 +224,9 @@ class Window:
     def aged_events(self, seconds: float) -> tuple[tuple[float, Event], ...]:
         """The same with the seconds before now at which each came to our knowledge."""
         since, now = self.elapsed_s - seconds, self.elapsed_s
-        return tuple((now - then, event) for then, event in self._store.events if since < then <= now)
+        events = self._store.events
+        first = bisect_right(events, since, key=itemgetter(0))
+        return tuple((now - then, event) for then, event in events[first:] if then <= now)
 
     def job_of(self, uuid: str) -> Job | None:
         """The job that runs on a GPU."""

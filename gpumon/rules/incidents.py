@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.model import Event, Job, Severity
@@ -35,6 +36,10 @@ class Told(NamedTuple):
     xid: Xid
     event: Event
     times: int
+    heard_s: float
+    """How long ago it came to our knowledge."""
+    is_past: bool
+    """It had happened long before."""
 
 
 class Incident(NamedTuple):
@@ -95,8 +100,14 @@ def xid_of(event: Event) -> int | None:
 
 def told_lines(window: Window, seconds: float, *, is_past: bool = False) -> list[Told]:
     """The lines of the last seconds, oldest first; with ``is_past`` those from before we came, of a week at most."""
+    return [line for line in _lines(window) if line.heard_s < seconds and line.is_past == is_past]
+
+
+@lru_cache(maxsize=2)
+def _lines(window: Window) -> tuple[Told, ...]:
+    """Those of a day; several rules ask for them."""
     found = []
-    for age_s, event in window.aged_events(seconds):
+    for age_s, event in window.aged_events(DAY_S):
         code = xid_of(event)
         text = event.text or ""
         if code is None and "fallen off the bus" in text:
@@ -104,11 +115,11 @@ def told_lines(window: Window, seconds: float, *, is_past: bool = False) -> list
         if code is None:
             continue
         late_s = delay_s(window, age_s, event)
-        is_old = late_s > _OLD_S and not is_logged(event)
-        if is_old == is_past and (is_logged(event) or late_s < _WEEK_S):
-            true_s = age_s + (late_s if is_logged(event) else min(late_s, _OLD_S))
-            found.append(Told(max(0.0, true_s), _read(known(code), text), event, times(event)))
-    return found
+        if is_logged(event) or late_s < _WEEK_S:
+            true_s = max(0.0, age_s + (late_s if is_logged(event) else min(late_s, _OLD_S)))
+            is_past = late_s > _OLD_S and not is_logged(event)
+            found.append(Told(true_s, _read(known(code), text), event, times(event), age_s, is_past))
+    return tuple(found)
 
 
 def _read(xid: Xid, text: str) -> Xid:
@@ -144,11 +155,11 @@ def _standing(window: Window, seconds: float) -> list[Told]:
     Nothing else tells how such a GPU is: a log has no readings of it. It is over when the driver is loaded anew, or
     says that it asks for nothing any more.
     """
-    if not any(is_logged(event) for event in window.events(DAY_S)):
+    lines = [line for line in told_lines(window, DAY_S) if is_logged(line.event)]
+    if not lines:
         return []
     started_s = driver_started_s(window)
-    recent = {id(line.event) for line in told_lines(window, seconds)}
-    lines = [line for line in told_lines(window, DAY_S) if is_logged(line.event) and stands(line.age_s, started_s)]
+    lines = [line for line in lines if stands(line.age_s, started_s)]
     suspects = {uuid for uuid in {line.event.gpu_uuid for line in lines} if _programs(lines, uuid) > 1}
     older: dict[str | None, list[Told]] = {}
     for line in lines:
@@ -157,7 +168,7 @@ def _standing(window: Window, seconds: float) -> list[Told]:
             before.clear()
         elif before or _waits(line.xid) or (line.xid.code in PROGRAMS and line.event.gpu_uuid in suspects):
             before.append(line)
-    return [line for lines in older.values() for line in lines if id(line.event) not in recent]
+    return [line for lines in older.values() for line in lines if line.heard_s >= seconds]
 
 
 def _waits(xid: Xid) -> bool:
@@ -191,7 +202,7 @@ def job_of(window: Window, incident: Incident) -> Job | None:
 
 def programs_on(window: Window, uuid: str | None) -> int:
     """How many different processes met a program's fault on a GPU, as far back as the kernel's log goes."""
-    return _programs([*told_lines(window, DAY_S, is_past=True), *told_lines(window, DAY_S)], uuid)
+    return _programs(_lines(window), uuid)
 
 
 def _programs(lines: Sequence[Told], uuid: str | None) -> int:

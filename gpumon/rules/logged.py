@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon.kernel_lines import bus_of
@@ -41,12 +42,22 @@ def times(event: Event) -> int:
 
 
 def logged(window: Window, kinds: Collection[str], seconds: float = DAY_S) -> list[Telling]:
-    """Events of some kinds that a log has told, oldest first, with their true age."""
-    return [
-        Telling(max(0.0, age_s + delay_s(window, age_s, event)), event)
-        for age_s, event in window.aged_events(seconds)
-        if event.kind in kinds and is_logged(event)
-    ]
+    """Events of some kinds that a log has told and that were heard lately, oldest first, with their true age."""
+    found = [one for kind in kinds for one in _by_kind(window).get(kind, ()) if one[0] < seconds]
+    if len(kinds) > 1:
+        found.sort(key=lambda one: -one[0])
+    return [telling for _, telling in found]
+
+
+@lru_cache(maxsize=2)
+def _by_kind(window: Window) -> dict[str, list[tuple[float, Telling]]]:
+    """What a log has told within a day, with when it was heard; many rules ask."""
+    found: dict[str, list[tuple[float, Telling]]] = {}
+    for age_s, event in window.aged_events(DAY_S):
+        if is_logged(event):
+            true_s = max(0.0, age_s + delay_s(window, age_s, event))
+            found.setdefault(event.kind, []).append((age_s, Telling(true_s, event)))
+    return found
 
 
 def driver_started_s(window: Window) -> float | None:
