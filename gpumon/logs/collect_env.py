@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from gpumon.logs.reading import Facts, Place, Reading
 
 _LINES_MAX = 120
-_LINE = re.compile(r"\s{0,8}([A-Za-z][\w ()./*,'-]{1,60}): {0,4}(.{0,300})")
+_LINE = re.compile(r"^\s{0,8}([A-Za-z][\w ()./*,'-]{1,60}): {0,4}(.{0,300})")
 _GPU = re.compile(r"GPU (\d{1,3})")
 _BUILD = re.compile(r"\d{1,2}\.\d{1,2}")
 _DRIVER = re.compile(r"\d{3}\.\d{2,3}(?:\.\d{2})?")

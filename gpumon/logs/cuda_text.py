@@ -50,6 +50,22 @@ _NAMES = {
     "CUBLAS_STATUS_EXECUTION_FAILED": 719,
     "CUDNN_STATUS_EXECUTION_FAILED": 719,
 }
+PHRASES = (
+    *(words for _, words in _WORDS),
+    "CUDA_ERROR_",
+    "_STATUS_",
+    "not compiled with CUDA",
+    "jaxlib is not installed",
+    "falling back to CPU",
+    "GPU will not be used",
+    "registering GPU devices",
+    "CUDA is not available",
+    "is_available() is False",
+    "GPU available: ",
+    " CPU",
+    " False",
+)
+"""A line without any of them reports nothing of this kind."""
 _LOOSE = frozenset({"invalid device ordinal", "misaligned address", "system not yet initialized"})
 """Words that other programs use as well: they count after CUDA's name or its number only."""
 _NAMED = re.compile(r"\b(?:CUDA_ERROR|CUBLAS_STATUS|CUDNN_STATUS)_[A-Z_]{3,40}\b")
@@ -70,8 +86,9 @@ _NO_CUDA: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("device", re.compile(r"GPU available: False, used: False")),
     ("unused", re.compile(r"GPU available: True(?: \(cuda\))?, used: False")),
 )
-_BANNER = re.compile(r"(?:YOLO\S{0,12}|Ultralytics)\b.{0,80}?\btorch[- ](\d\S{2,40}) CPU\b")
-_LOOK = re.compile(r"(\d{1,2}\.\d{1,2}\.\d{1,2}\S{0,40}) (None|\d{1,2}\.\d{1,2}) (True|False)\s{0,4}")
+_BANNER = re.compile(r"\btorch[- ](\d\S{2,40}) CPU\b")
+_BANNER_MAX = 120
+_LOOK = re.compile(r"^(\d{1,2}\.\d{1,2}\.\d{1,2}\S{0,40}) (None|\d{1,2}\.\d{1,2}) (True|False)\s{0,4}")
 
 
 class Fault(NamedTuple):
@@ -109,10 +126,12 @@ def no_cuda_of(text: str) -> Fault | None:
         match = pattern.search(text)
         if match is not None:
             return Fault("no-cuda", {_FLAGS[name]: 1.0}, match.start(), len(match.group()))
-    match = _BANNER.search(text)
+    match = _BANNER.search(text) if " CPU" in text else None
     if match is not None:
-        flag = _FLAGS["wheel"] if match[1].endswith("+cpu") else _FLAGS["device"]
-        return Fault("no-cuda", {flag: 1.0}, match.start(), len(match.group()))
+        start = text.find("Ultralytics") if "Ultralytics" in text else text.find("YOLO")
+        if 0 <= start < match.start() < start + _BANNER_MAX:
+            flag = _FLAGS["wheel"] if match[1].endswith("+cpu") else _FLAGS["device"]
+            return Fault("no-cuda", {flag: 1.0}, start, match.end() - start)
     match = _LOOK.fullmatch(text.strip())
     if match is not None and match[3] == "False":
         flag = _FLAGS["wheel"] if match[2] == "None" else _FLAGS["device"]

@@ -31,7 +31,26 @@ _KILLED = re.compile(
     r" (?:killed by the cgroup out-of-memory handler|OOM Killed)|[Ee]xceeded (?:job|step) memory limit"
 )
 _SIGNALLED = re.compile(r"Signal 9 \(SIGKILL\) received by PID (\d{1,10})|exitcode\s{0,4}: -9 \(pid: (\d{1,10})\)")
-_MARKS = ("DataLoader", "bus error", "/torch_", "shm/nccl", "ancdata", "allocate", "oom", "OOM", "SIGKILL", "exitcode")
+PHRASES = (
+    "killed by signal",
+    "exited unexpectedly",
+    "bus error",
+    "/torch_",
+    "shm/nccl",
+    "ancdata",
+    "Errno 24",
+    "This DataLoader will create",
+    "DefaultCPUAllocator",
+    "Unable to allocate",
+    "oom_kill",
+    "oom-kill",
+    "OOM Killed",
+    "out-of-memory handler",
+    "memory limit",
+    "SIGKILL",
+    "exitcode",
+)
+"""A line without any of them reports nothing of this kind."""
 _KINDS = {"Bus error": "bus-error", "Killed": "worker-killed", "Segmentation fault": "segfault"}
 
 
@@ -47,7 +66,7 @@ class Told(NamedTuple):
 
 def told_of(text: str) -> Told | None:
     """What a line says of workers and the machine's memory; mostly nothing."""
-    if not any(mark in text for mark in _MARKS) and "Errno 24" not in text and "memory limit" not in text:
+    if not any(phrase in text for phrase in PHRASES):
         return None
     worker = _WORKER.search(text)
     if worker is not None:

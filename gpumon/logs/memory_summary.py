@@ -29,10 +29,10 @@ _ROWS = {
 }
 """Metric -> the beginning of its fields' names; those without one are known and not needed."""
 _RULE = re.compile(r"\|?[-=]{20,200}\|?")
-_SIZE = re.compile(r"(\d{1,15}) ?([KMGTP]?i?B)")
+_SIZE = re.compile(r"(?<!\d)(\d{1,15}) ?([KMGTP]?i?B)")
 _PRINTED = re.compile(
-    r"\s{0,8}(?:(?:GPU|CUDA|current|torch) ){0,3}(allocated|occupied|reserved|cached)(?: GPU)? memory\s{0,4}[:=]\s{0,4}"
-    r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)\b.{0,40}",
+    r"^\s{0,8}(?:(?:GPU|CUDA|current|torch) ){0,3}(allocated|occupied|reserved|cached)(?: GPU)? memory"
+    r"\s{0,4}[:=]\s{0,4}(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]i?B)\b.{0,40}",
     re.IGNORECASE,
 )
 _PRINTED_LINES = 4

@@ -40,7 +40,28 @@ _ERRORS: tuple[tuple[int, re.Pattern[str]], ...] = (
     (INTERNAL, re.compile(r"ncclInternalError|NCCL error.{0,120}?internal error", re.IGNORECASE)),
 )
 _WARN = re.compile(r"(?:^|\s)NCCL WARN ")
-_MARKS = ("NCCL", "nccl", "store based barrier", "clients joined", "operation to complete", "didn't join", "Watchdog")
+PHRASES = (
+    "Watchdog caught",
+    "ast enqueued",
+    "watchdog got stuck",
+    "Heartbeat monitor",
+    "didn't join",
+    "store based barrier",
+    "clients joined",
+    "operation to complete",
+    "NCCL WARN",
+    "NCCL error",
+    "ncclRemote",
+    "ncclUnhandled",
+    "ncclSystem",
+    "ncclInternal",
+    "ncclInvalid",
+    "unhandled cuda error",
+    "unhandled system error",
+    "Duplicate GPU",
+    "remote process exit",
+)
+"""A line without any of them reports nothing of this kind."""
 
 
 class Told(NamedTuple):
@@ -56,7 +77,7 @@ class Told(NamedTuple):
 
 def is_nccl(text: str) -> bool:
     """Whether this may be such a line; quick and generous."""
-    return any(mark in text for mark in _MARKS)
+    return any(phrase in text for phrase in PHRASES)
 
 
 def rank_of(text: str) -> int | None:

@@ -8,7 +8,17 @@ from typing import NamedTuple
 from gpumon.logs import values
 from gpumon.logs.reading import Place, Use
 
-_SIZE = r"(\d{1,20}(?:\.\d{1,6})?) ?(bytes|[KMGTP]i?B)"
+PHRASES = (
+    "ut of memory",
+    "exceed allowed memory",
+    "ALLOC_FAILED",
+    "OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "OOM when",
+    "RESOURCE_EXHAUSTED",
+)
+"""A line without any of them reports nothing of this kind."""
+_SIZE = r"(?<![\d.])(\d{1,20}(?:\.\d{1,6})?) ?(bytes|[KMGTP]i?B)"
 """PyTorch's units are powers of 1024, whether it writes GB or GiB."""
 
 _PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -40,15 +50,40 @@ _DEVICE = re.compile(r"(?:\(GPU|\bGPU|on device|on device:)\s{1,3}(\d{1,4})\b")
 _HEAD = re.compile(
     r"(?:CUDA|HIP)\s{1,3}out\s{1,3}of\s{1,3}memory\.?\s{1,3}(?=Tried)|Allocation on device \d{1,4} would exceed"
 )
-_TAIL = re.compile(
-    r"If reserved|try setting|fragmentation|See documentation|PYTORCH_(?:CUDA_)?ALLOC_CONF|max_split_size_mb"
-    r"|expandable_segments|Memory Management|pytorch\.org/docs|environment-variables"
+_TAIL = (
+    "If reserved",
+    "try setting",
+    "fragmentation",
+    "See documentation",
+    "ALLOC_CONF",
+    "max_split_size_mb",
+    "expandable_segments",
+    "Memory Management",
+    "pytorch.org/docs",
+    "environment-variables",
 )
-_MIDDLE = re.compile(
-    r"total capac|of which|\bis free|memory in use|Including non-PyTorch|this process has|Of the allocated|"
-    r"allocated by PyTorch|reserved (?:by|in total)|already allocated|but unallocated|private pools|\d[KMGT]i?B\b|"
-    r"\b(?:Ki|Mi|Gi)B\b|Currently allocated|Requested  |Device limit|according to CUDA|PyTorch limit|^\s{8,40}: \d"
+_MIDDLE = (
+    "total capac",
+    "of which",
+    "is free",
+    "memory in use",
+    "non-PyTorch",
+    "this process has",
+    "allocated memory",
+    "by PyTorch",
+    "already allocated",
+    "in total",
+    "unallocated",
+    "private pools",
+    "Currently allocated",
+    "Requested  ",
+    "Device limit",
+    "according to CUDA",
+    "PyTorch limit",
+    "MiB",
+    "GiB",
 )
+_WRAPPED_LINE_MAX = 400
 
 _BARE = re.compile(
     r"CUDA error: out of memory|CUDA out of memory\.?\s{0,3}$|cuda runtime error \(2\) ?: out of memory"
@@ -58,7 +93,7 @@ _BARE = re.compile(
 _GGML = re.compile(r"allocating (\d{1,9}(?:\.\d{1,3})?) MiB on device (\d{1,3}): cudaMalloc failed: out of memory")
 _MALLOC = re.compile(r"cudaMalloc(?:Async|Managed)? failed: (?:out of memory|CUDA_ERROR_OUT)")
 _XLA = re.compile(
-    r"RESOURCE_EXHAUSTED: .{0,120}?(?:[Oo]ut of memory|[Ff]ailed to allocate request for)"
+    r"^RESOURCE_EXHAUSTED: .{0,120}?(?:[Oo]ut of memory|[Ff]ailed to allocate request for)"
     r"(?: while trying to allocate| allocating)? (\d{1,20}(?:\.\d{1,6})?) ?(bytes|[KMGTP]i?B)"
 )
 _BFC = re.compile(
@@ -90,7 +125,7 @@ class Oom(NamedTuple):
 
 def is_oom(text: str) -> bool:
     """Whether this may be such a message; quick and generous."""
-    return "memory" in text or "ALLOC_FAILED" in text or "OUT_OF_MEMORY" in text or "OOM when" in text
+    return any(phrase in text for phrase in PHRASES)
 
 
 def oom_of(text: str) -> Oom | None:
@@ -106,12 +141,12 @@ def bare_oom_of(text: str) -> int | None:
 
 def may_go_on(line: str) -> bool:
     """Whether a line reads as if it were the middle of a message that somebody wrapped."""
-    return _MIDDLE.search(line) is not None
+    return len(line) <= _WRAPPED_LINE_MAX and any(words in line for words in _MIDDLE)
 
 
 def is_tail(line: str) -> bool:
-    """Whether a line is the advice with which such a message closes."""
-    return len(line) < 400 and _TAIL.search(line) is not None
+    """Whether a line is of the advice with which such a message closes."""
+    return len(line) <= _WRAPPED_LINE_MAX and any(words in line for words in _TAIL)
 
 
 def _of_torch(text: str) -> Oom | None:
@@ -192,9 +227,10 @@ def _of_others(text: str) -> Oom | None:
     if match is not None:
         place = None if match[3] is None else Place(index=int(match[3]))
         return Oom(place, _of_shape(match[1], match[2]), (), match.start())
-    match = _XLA.search(text)
+    start = max(0, text.find("RESOURCE_EXHAUSTED: "))
+    match = _XLA.match(text[start : start + 400])
     if match is not None:
-        return Oom(None, {"requested_bytes": _bytes(match[1], match[2])}, (), match.start())
+        return Oom(None, {"requested_bytes": _bytes(match[1], match[2])}, (), start)
     return None
 
 

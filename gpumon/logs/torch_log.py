@@ -16,29 +16,26 @@ from gpumon.logs.reading import Place, Reading, Use
 from gpumon.text import clean
 
 TEXT_MAX = 300
-_QUICK = ("emory", "CUDA", "cuda", "Cuda", "NCCL", "nccl", "rror", "orker", "torch", "oom", "OOM", "GPU", "SIGKILL")
-_MORE = (
-    "False",
-    "Watchdog",
-    "exitcode",
-    "clients joined",
-    "operation to complete",
-    "Timed out",
-    "bus error",
-    "didn't join",
-)
+_LINE_MAX = 16_384
+"""A message begins and ends within so many characters of its line."""
+_QUICK = ("emory", "CUDA", "cuda", "Cuda", "NCCL", "nccl", "rror", "orker", "orch", "oom", "OOM", "GPU", "SIGKILL")
+_MORE = ("False", "atchdog", "exitcode", "joined", "to complete", "handler", "Killed", "barrier", "join", "itialized")
+_PHRASES = (*oom_text.PHRASES, *nccl_text.PHRASES, *loader_text.PHRASES, *cuda_text.PHRASES)
 _WRAPPED_MAX = 12
 """So many further lines may belong to a message that somebody wrapped."""
 _TIME = re.compile(r"\d{4}[-/]\d{2}[-/]\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?")
 _PREFIX = re.compile(
-    r"\s{0,16}(?:\[rank ?\d{1,6}\]:?|\[[EWIF]\d{3,4} [\d:.]{8,20} [\w./]{1,60}:\d{1,6}\]"
+    r"^\s{0,16}(?:\[rank ?\d{1,6}\]:?|\[[EWIF]\d{3,4} [\d:.]{8,20} [\w./]{1,60}:\d{1,6}\]"
     r"|\(\w{1,60} pid=\d{1,10}[^)]{0,60}\)"
     r"|\[\d{1,6},\d{1,6}\]<std(?:err|out)>:|\d{1,5}: |[\w.-]{1,60} {0,20}\| |\[?" + _TIME.pattern + r"\]?[ ,:-]{0,4}"
     r"|\[?(?:ERROR|WARNING|CRITICAL|INFO|FATAL|WARN|DEBUG)\]?[ :-]{1,4}|\[[\w .,:/-]{1,60}\] ?)"
 )
 _PREFIXES_MAX = 6
-_EXCEPTION = re.compile(r"[\w.]{0,80}(?:Error|Exception|Warning|Abort|NotReady)(?: \[\d{1,6}\])?:\s{0,4}$")
-_COMMENT = re.compile(r"\s{0,40}(?:#|//|/\*|\*|<!--|REM |--|;|%|\"\"\"|''')")
+_EXCEPTION = re.compile(r"(?:Error|Exception|Warning|Abort|NotReady)(?: \[\d{1,6}\])?:\s{0,4}$")
+_NAME = "._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_BEFORE_MAX = 400
+"""More than this before a message is no prefix."""
+_COMMENT = re.compile(r"^\s{0,40}(?:#|//|/\*|\*|<!--|REM |--|;|%|\"\"\"|''')")
 _QUOTES = frozenset("\"'`“”‘’«»")
 _OPENERS = frozenset(":])>|!-—")
 
@@ -75,7 +72,7 @@ class TorchLog:
         """Whether a line reports something."""
         if not any(mark in line for mark in _QUICK) and not any(mark in line for mark in _MORE):
             return False
-        return bool(self._look(line))
+        return any(phrase in line for phrase in _PHRASES) and bool(self._look(line))
 
     def take(self, line: str) -> bool:
         """A message, or the rest of one that was wrapped."""
@@ -145,6 +142,7 @@ def messages_of(text: str) -> tuple[_Message, ...]:
     """All that a message reports; empty where it is none."""
     if _COMMENT.match(text) or (text.startswith("|") and text.endswith("|")):
         return ()
+    text = text[:_LINE_MAX]
     rank = nccl_text.rank_of(text[:200])
     found = _oom(text) or _nccl(text) or _loader(text) or _cuda(text)
     for one in found:
@@ -165,14 +163,16 @@ def without_prefix(line: str) -> str:
 
 def reads_like_output(text: str, begins_at: int) -> bool:
     """Whether what stands before a message is a prefix or an exception's name, not prose or a program's text."""
-    before = text[:begins_at].rsplit("\n", 1)[-1]
+    before = text[text.rfind("\n", 0, begins_at) + 1 : begins_at]
+    if len(before) > _BEFORE_MAX:
+        return False
     rest = without_prefix(before).strip()
     named = _EXCEPTION.search(rest)
     if named is not None:
-        rest = rest[: named.start()].rstrip()
+        rest = rest[: named.start()].rstrip(_NAME).rstrip()
     if not rest or rest.endswith("what():"):
         return True
-    return len(rest) < 200 and (rest[-1] in _OPENERS or rest.endswith("NCCL WARN")) and _QUOTES.isdisjoint(rest)
+    return (rest[-1] in _OPENERS or rest.endswith("NCCL WARN")) and _QUOTES.isdisjoint(rest)
 
 
 def _oom(text: str) -> tuple[_Message, ...]:

@@ -377,3 +377,11 @@ def test_a_message_written_from_a_snapshot_reads_back(tmp_path: Path) -> None:
     assert found["reserved_bytes"] == pytest.approx(76 * GIB)
     assert found["free_bytes"] == GIB
     assert said(tmp_path, text)[0] == ("fragmentation", "critical", "pieces")
+
+
+def test_the_quick_look_overlooks_nothing() -> None:
+    """Every line of the samples that is a message passes it."""
+    reader = TorchLog(lambda _: None, lambda _: None)
+    for line in "".join(samples.SAMPLES).splitlines():
+        if messages_of(line):
+            assert reader.starts(line), line
