@@ -252,7 +252,9 @@ def _recovered(alert: Alert, window: Window) -> str:
 def _who(subject: Subject, window: Window) -> str:
     if subject.kind == "gpu":
         gpu = next((gpu for gpu in window.last.gpus if gpu.uuid == subject.uuid), None)
-        return f"GPU {subject.gpu}" if gpu is None else f"GPU {label(gpu, window.last.gpus)}"
+        if gpu is None:
+            return "a GPU" if subject.gpu is None else f"GPU {subject.gpu}"
+        return f"GPU {label(gpu, window.last.gpus)}"
     return {"job": "the job", "process": f"pid {subject.pid}"}.get(subject.kind, "the host")
 
 

@@ -22,6 +22,8 @@ _HELD = frozenset(CARRIED)
 _ALONE_S = 2.0
 """Readings of different kinds within so much time are of one moment."""
 _LAPTOP = re.compile(r"Laptop|Max-Q|Mobile|\bMX ?\d{3}\b")
+BOOT_CLOCK_S = 1e9
+"""Times below count from the boot, as in a kernel's log."""
 USUAL_S = 1.0
 """Assumed between two readings of a format that gives neither times nor an interval."""
 GPUS_MAX, USES_MAX, EVENTS_MAX = 128, 4096, 10_000
@@ -276,7 +278,9 @@ class Assembly:
         interval_s = tick.interval_s
         if interval_s is None and self._before_s is not None:
             passed_s = time_s - self._before_s
-            interval_s = passed_s if passed_s > 0 else USUAL_S
+            # Time since boot and dates, in one file, tell nothing of how far they are apart.
+            is_other_clock = self._before_s < BOOT_CLOCK_S <= time_s
+            interval_s = passed_s if passed_s > 0 and not is_other_clock else USUAL_S
         self._before_s = time_s
         self._count += 1
         self._host.update(tick.host)

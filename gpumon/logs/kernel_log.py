@@ -170,18 +170,19 @@ class KernelLog:
         head = split(line)
         if head.delta_s is not None:
             self._clock.pass_by(head.delta_s)
+        time_s = self._clock.moment_of(head)
         for part in head.message.split("\n"):
             said = self._messages.read(part[:_MESSAGE_MAX])
             if said is None:
                 if "Xid (" in part and "SXid" not in part:
                     self._leave_out("an Xid line without a number")
                 continue
-            if not self._is_repeated(head, part):
-                self._add(said, self._clock.moment_of(head))
+            if not self._is_repeated(head.uptime_s, time_s, part):
+                self._add(said, time_s)
 
-    def _is_repeated(self, head: Head, message: str) -> bool:
+    def _is_repeated(self, uptime_s: float | None, time_s: float | None, message: str) -> bool:
         """Told before, further up: bug reports hold the same log several times."""
-        stamp = head.uptime_s if head.uptime_s is not None else self._clock.moment_of(head)
+        stamp = time_s if uptime_s is None else uptime_s
         if stamp is None:
             return False
         key = hash((stamp, message))
@@ -190,7 +191,7 @@ class KernelLog:
         elif stamp > self._latest:
             self._is_back, self._latest = False, stamp
         # To the microsecond no two lines are the same; of those of one second, many may be.
-        if key in self._seen and (self._is_back or head.uptime_s is not None):
+        if key in self._seen and (self._is_back or uptime_s is not None):
             return True
         if len(self._seen) < _SEEN_MAX:
             self._seen.add(key)

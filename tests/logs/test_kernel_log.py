@@ -54,6 +54,22 @@ def said(found: Diagnosis) -> list[tuple[str, str, str]]:
     return [(one.finding.rule, one.finding.severity, one.finding.summary) for one in found.alerts]
 
 
+TABLE = """\
+Tue Jun  9 10:20:30 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 590.44.01              Driver Version: 590.44.01      CUDA Version: 13.1     |
++-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|                                         |                        |               MIG M. |
+|=========================================+========================+======================|
+|   2  NVIDIA H100 80GB HBM3          On  |   00000000:4E:00.0 Off |                    0 |
+| N/A   61C    P0            655W /  700W |   61203MiB /  81559MiB |     98%      Default |
+|                                         |                        |             Disabled |
++-----------------------------------------+------------------------+----------------------+
+"""
+
+
 # --- stamps --------------------------------------------------------------------------------------
 
 
@@ -491,6 +507,20 @@ def test_a_table_in_the_same_file_gives_the_gpu_its_number() -> None:
     taken += [*assembly.take("nvidia-smi-table", table), *assembly.end()]
     uuids = {event.gpu_uuid for snapshot in taken for event in snapshot.events}
     assert uuids == {gpu.uuid for snapshot in taken for gpu in snapshot.gpus} == {"bus:00000000:3b:00.0"}
+
+
+def test_dmesg_before_a_table_is_of_the_same_day(tmp_path: Path) -> None:
+    """Time since boot and dates in one file do not make a run of decades; the table gives the GPU its number."""
+    found = diagnosed(tmp_path, samples.MEMORY_ERROR + "\n" + TABLE)
+    assert said(found)[0] == ("xid", "critical", "GPU 2: uncorrectable memory error (Xid 48)")
+    assert found.alerts[0].is_firing()
+    assert found.duration_s < 86_400.0
+
+
+def test_a_gpu_that_a_later_table_does_not_show_is_lost(tmp_path: Path) -> None:
+    """Though others are there."""
+    found = diagnosed(tmp_path, TABLE + "\n" + samples.FALLEN)
+    assert said(found)[0] == ("gpu-lost", "critical", "GPU 81:00.0 lost (fell off the bus)")
 
 
 def test_readers_take_what_they_give_to_anybody() -> None:
