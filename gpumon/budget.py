@@ -154,7 +154,7 @@ class BudgetFold:
 
     def _share_waiting(self, job: Job, budget: dict[str, Shares]) -> None:
         """Ranks in step lose what the slowest loses: the difference is spent waiting for it."""
-        lost = {uuid: self._learned[uuid].lost_pct for uuid in job.gpu_uuids if uuid in self._learned}
+        lost = {uuid: self._learned[uuid].lost_pct for uuid in job.gpu_uuids if uuid in budget}
         worst = max((value for value in lost.values() if value is not None), default=0.0)
         for uuid, own in lost.items():
             shares = budget[uuid]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpumon.likeness import Likeness, Looks
 from gpumon.model import Gpu, Job, JobKind, Phase, Process, Rank, Snapshot
 from gpumon.signals import busy_pct, trainer_of, waits_for_input, workers_of
 
@@ -63,6 +64,7 @@ class JobFold:
         self._parents: dict[int, tuple[int, ...]] = {}
         self._helpers: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
         self._is_first = True
+        self._likeness = Likeness()
 
     def append(self, snapshot: Snapshot, still: Collection[str] = ()) -> tuple[Job, ...]:
         """The jobs of this instant, by their first GPU; those in ``still`` stall."""
@@ -73,15 +75,15 @@ class JobFold:
         scene = _Scene(snapshot, processes, gpus, {rank.pid: rank for rank in snapshot.ranks}, still)
         jobs: list[Job] = []
         lives: dict[str, _Life] = {}
-        for key, trainers in _grouped(processes, parents).items():
+        for key, trainers in self._grouped(processes, parents, snapshot.time_s).items():
             trainers.sort(key=lambda one: _place(one, order))
             job, lives[key] = self._job(key, trainers, parents, scene)
             jobs.append(job)
         if not jobs and snapshot.host.processes_hidden is not None:
-            for gpu in filter(_is_in_use, snapshot.gpus):
-                job, life = self._unseen(gpu, scene)
-                lives[job.id] = life
+            for key, unseen in self._unseen(scene).items():
+                job, lives[key] = self._job_on(key, unseen, scene)
                 jobs.append(job)
+        self._likeness.forget(snapshot.time_s)
         self._is_first = False
         # A process list may fail once; a job that was only missed goes on where it was.
         recent = snapshot.time_s - _MISSED_S
@@ -128,17 +130,49 @@ class JobFold:
         )
         return _in_phase(job, life, scene, age_s), life
 
-    def _unseen(self, gpu: Gpu, scene: _Scene) -> tuple[Job, _Life]:
-        """The work on a GPU of which no process is seen, as in most logs: what it is and when it began is unknown."""
-        key, time_s = f"gpu:{gpu.uuid}", scene.snapshot.time_s
+    def _unseen(self, scene: _Scene) -> dict[str, list[Gpu]]:
+        """GPUs that are in use, by the work they seem to belong to."""
+        groups: dict[str, list[Gpu]] = {}
+        time_s = scene.snapshot.time_s
+        for gpu in filter(_is_in_use, scene.snapshot.gpus):
+            looks = Looks(gpu.uuid, gpu.uuid, gpu.name, gpu.memory_used_bytes)
+            groups.setdefault(self._likeness.key(looks, time_s), []).append(gpu)
+        return groups
+
+    def _job_on(self, key: str, gpus: Sequence[Gpu], scene: _Scene) -> tuple[Job, _Life]:
+        """The work on GPUs of which no process is seen: what it is and when it began is unknown."""
+        time_s = scene.snapshot.time_s
         life = self._lives.get(key)
         if life is None:
             life = _Life(key, time_s, is_young=not self._is_first)
-            if self._is_first and (busy_pct(gpu) or 0.0) >= _BUSY_PCT:  # it was at work before the log began
-                life.seen_s -= _START_S
+            if self._is_first and any((busy_pct(gpu) or 0.0) >= _BUSY_PCT for gpu in gpus):
+                life.seen_s -= _START_S  # it was at work before the log began
         life.last_s = time_s
-        job = Job(id=key, name=f"the job on GPU {gpu.index}", gpu_uuids=(gpu.uuid,))
+        place = f"GPU {gpus[0].index}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+        job = Job(id=key, name=f"job on {place}", gpu_uuids=tuple(gpu.uuid for gpu in gpus))
         return _in_phase(job, life, scene, time_s - life.seen_s), life
+
+    def _grouped(
+        self, processes: Mapping[int, Process], parents: Mapping[int, tuple[int, ...]], time_s: float
+    ) -> dict[str, list[Process]]:
+        groups: dict[str, list[Process]] = {}
+        for process in processes.values():
+            if not process.gpu_memory_bytes:
+                continue
+            above = [processes[pid] for pid in parents[process.pid] if processes[pid].gpu_memory_bytes]
+            groups.setdefault(self._key_of(above[-1] if above else process, time_s), []).append(process)
+        return groups
+
+    def _key_of(self, eldest: Process, time_s: float) -> str:
+        if eldest.job_id:
+            return eldest.job_id
+        if (eldest.world_size or 1) > 1 and eldest.ppid is not None:
+            # Ranks of one launcher. Two single runs from one shell share a parent too, but have no world.
+            return f"{eldest.ppid}:ranks"
+        if eldest.ppid is None and eldest.started_s is None and len(eldest.gpu_memory_bytes) == 1:
+            ((uuid, held),) = eldest.gpu_memory_bytes.items()
+            return self._likeness.key(Looks(eldest.pid, uuid, eldest.name, held), time_s)
+        return f"{eldest.pid}:{eldest.started_s or 0:.0f}"
 
 
 def _is_in_use(gpu: Gpu) -> bool:
@@ -170,24 +204,6 @@ def _parents(processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
             above = processes[above].ppid
         found[pid] = tuple(line)
     return found
-
-
-def _grouped(processes: Mapping[int, Process], parents: Mapping[int, tuple[int, ...]]) -> dict[str, list[Process]]:
-    groups: dict[str, list[Process]] = {}
-    for process in processes.values():
-        if not process.gpu_memory_bytes:
-            continue
-        above = [processes[pid] for pid in parents[process.pid] if processes[pid].gpu_memory_bytes]
-        eldest = above[-1] if above else process
-        if eldest.job_id:
-            key = eldest.job_id
-        elif (eldest.world_size or 1) > 1 and eldest.ppid is not None:
-            # Ranks of one launcher. Two single runs from one shell share a parent too, but have no world.
-            key = f"{eldest.ppid}:ranks"
-        else:
-            key = f"{eldest.pid}:{eldest.started_s or 0:.0f}"
-        groups.setdefault(key, []).append(process)
-    return groups
 
 
 def _place(process: Process, order: Mapping[str, int]) -> tuple[int, int, int]:

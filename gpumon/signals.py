@@ -104,7 +104,7 @@ def is_in_step(job: Job, processes: Mapping[int, Process]) -> bool:
     if len(job.gpu_uuids) < 2 or job.kind == "serving":
         return False
     trainers = [processes[pid] for pid in job.trainers if pid in processes]
-    return len(trainers) == 1 or all((trainer.world_size or 1) > 1 for trainer in trainers)
+    return len(trainers) == 1 or (bool(trainers) and all((trainer.world_size or 1) > 1 for trainer in trainers))
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

@@ -251,7 +251,7 @@ def _sleeps(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process]
 
 def _is_dark(job: Job, processes: Mapping[int, Process]) -> bool:
     """Nothing is known of what its processes do, as in a log: only its GPUs show."""
-    return not job.helpers and all(processes[pid].cpu_pct is None for pid in job.trainers if pid in processes)
+    return not job.helpers and all(processes[pid].started_s is None for pid in job.trainers if pid in processes)
 
 
 def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
