@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import is_not
 from typing import Literal, Protocol
 
-import msgspec
-
-from gpumon.model import Event, Gpu, Host, Process, Snapshot
+from gpumon.model import Event, Host, Process, Snapshot
 from gpumon.sources import GpuUse
 from gpumon.sources.host.happenings import Happenings
 from gpumon.sources.host.kernel_log import KernelLog
 from gpumon.sources.host.leftovers import Leftovers
 from gpumon.sources.nvml.reader import NvmlReader
-from gpumon.sources.nvml.reading import Holder, Reading
+from gpumon.sources.nvml.reading import Holder, Reading, aged, with_driver
 from gpumon.text import clean
 
 FIRST_READING_S = 2.0
@@ -225,29 +223,3 @@ class _IdlingHolders:
             return None
         self._holders = frozenset(holders)
         return self._holders
-
-
-def aged(reading: Reading, now: float, since: float = 0.0) -> tuple[Gpu, ...]:
-    """The reading's GPUs with their age. Windows of the driver's ring read before ``since`` were given out already."""
-    replace = msgspec.structs.replace
-    gpus = []
-    for gpu, read_at, _ in reading.gpus:
-        age_s = max(now - read_at, 0.0)
-        if read_at >= since or not gpu.utilization_samples_pct:
-            gpus.append(replace(gpu, age_s=age_s))
-        else:
-            gpus.append(replace(gpu, age_s=age_s, utilization_samples_pct=()))
-    return tuple(gpus)
-
-
-def with_driver(host: Host, reading: Reading, age_s: float) -> Host:
-    """The host with what NVML says about the driver."""
-    driver, nvml, cuda = reading.versions
-    return msgspec.structs.replace(
-        host,
-        driver_version=driver,
-        nvml_version=nvml,
-        cuda_version=cuda,
-        driver_age_s=age_s,
-        driver_error=reading.error,
-    )

@@ -10,8 +10,8 @@ import msgspec
 from gpumon.model import Snapshot
 from gpumon.sources.host.machine import MachineReader
 from gpumon.sources.host.reader import once_pid_view, once_processes
-from gpumon.sources.live import aged, with_driver
 from gpumon.sources.nvml.reader import NvmlReader
+from gpumon.sources.nvml.reading import aged, with_driver
 
 
 def read_once(gpus: Sequence[str] | None = None) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def run_app(
         GpumonError: what ended sampling, for the command line to print.
     """
     tty.require_terminal()
+    gc.disable()  # what start-up makes stays; collecting begins after the first picture
     depth = tty.depth(no_color=no_color or config.theme == "mono")
     tier = tty.tier(is_ascii=config.ascii)
     mutes = MuteList()

@@ -195,6 +195,7 @@ class Stage(BoardApp):
         gc.collect()
         gc.freeze()
         gc.set_threshold(5000, 20, 50)
+        gc.enable()
         self._meter = CpuMeter()
 
     def draw(self) -> None:

@@ -256,3 +256,20 @@ def test_kills_in_the_control_group_are_told(tmp_path: Path) -> None:
         reader.read({7: use()}, 10.0)
         (event,) = reader.drain_events()
     assert (event.kind, event.values) == ("oom-kill", {"count": 1.0, "beside_pid": 7.0})
+
+
+def test_large_machines_are_read_every_two_seconds(tmp_path: Path) -> None:
+    """With more than four GPUs the table rests in between; who comes or goes is seen at once."""
+    fake = FakeProc(tmp_path)
+    holders = {pid: use(f"GPU-{pid}") for pid in range(10, 16)}
+    for pid in (*holders, 16):
+        fake.add(pid)
+    with reader_of(fake.proc, fake.sys) as reader:
+        reader.read(holders, 1.0)
+        first = reader.read(holders, 2.0)[1]
+        again = reader.read(holders, 3.0)[1]
+        due = reader.read(holders, 4.0)[1]
+        more = reader.read({**holders, 16: use("GPU-16")}, 5.0)[1]
+    assert again is first
+    assert due is not first
+    assert [process.pid for process in more] == [*holders, 16]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.model import Gpu
+import msgspec
+
+from gpumon.model import Gpu, Host
 from gpumon.sources import GpuUse
 
 
@@ -60,3 +62,29 @@ class Reading(NamedTuple):
                 if sm_pct is not None and use.sm_pct is not None:
                     use.sm_pct[uuid] = sm_pct
         return uses
+
+
+def aged(reading: Reading, now: float, since: float = 0.0) -> tuple[Gpu, ...]:
+    """The reading's GPUs with their age. Windows of the driver's ring read before ``since`` were given out already."""
+    replace = msgspec.structs.replace
+    gpus = []
+    for gpu, read_at, _ in reading.gpus:
+        age_s = max(now - read_at, 0.0)
+        if read_at >= since or not gpu.utilization_samples_pct:
+            gpus.append(replace(gpu, age_s=age_s))
+        else:
+            gpus.append(replace(gpu, age_s=age_s, utilization_samples_pct=()))
+    return tuple(gpus)
+
+
+def with_driver(host: Host, reading: Reading, age_s: float) -> Host:
+    """The host with what NVML says about the driver."""
+    driver, nvml, cuda = reading.versions
+    return msgspec.structs.replace(
+        host,
+        driver_version=driver,
+        nvml_version=nvml,
+        cuda_version=cuda,
+        driver_age_s=age_s,
+        driver_error=reading.error,
+    )
