@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.model import Evidence, Finding, Severity
-from gpumon.rules.ooms import LESS, SEGMENTS
+from gpumon.rules.oom_reasons import LESS, SEGMENTS
 from gpumon.rules.reports import gpus_named, reports, size, subject_of
 from gpumon.window import Window
 
