@@ -17,6 +17,7 @@ INTERVAL_S = 15.0
 LAST_SEEN = "is_last_seen"
 """Name of an event's value: a gauge keeps this number for ever, when it happened is not known."""
 
+_FELL_OFF = 79
 _SAME_S = 0.5
 _SAMPLES_MAX = 1_000_000
 _SERIES_MAX, _LABELS_MAX = 10_000, 2048
@@ -44,7 +45,7 @@ class PrometheusReader:
         self._is_ratio_percent = False
         self._last_xids: dict[tuple[Key | None, str, int], float] = {}
         self._last_codes: dict[Key | None, int] = {}
-        self._gpus: set[Key] = set()
+        self._gpus: dict[Key, Place] = {}
         self._counters: dict[tuple[Key, str], tuple[float, float]] = {}
         self._host: str | None = None
         self._others: set[str] = set()
@@ -162,6 +163,7 @@ class PrometheusReader:
         for place, facts in gpus:
             self._add_growth(scrape, key_of(place), facts)
         events = list(self._events(scrape))
+        gpus += [(place, {"is_lost": True}) for key, place in self._gpus.items() if self._is_lost(key, scrape)]
         for memory in (self._gpus, self._counters, self._last_codes, self._last_xids):
             if len(memory) > _REMEMBERED_MAX:
                 memory.clear()
@@ -181,6 +183,10 @@ class PrometheusReader:
                 has_zone=scrape.time_s is not None,
             )
         )
+
+    def _is_lost(self, key: Key, scrape: Scrape) -> bool:
+        """A GPU of which, since its fault, the number of the fault alone is left."""
+        return key not in scrape.places and self._last_codes.get(key) == _FELL_OFF
 
     # --- what needs the scrape before ---------------------------------------------------------------
 

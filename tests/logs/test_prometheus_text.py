@@ -248,6 +248,14 @@ def test_a_series_of_the_last_xid_that_begins_later_is_news() -> None:
     assert events[1][0][1].get("values") is None
 
 
+def test_a_gpu_of_which_only_its_fault_is_left_is_lost() -> None:
+    before = 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-aaaa"} 80\nDCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-bbbb"} 80\n'
+    after = 'DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-aaaa"} 100\nDCGM_FI_DEV_XID_ERRORS{gpu="1",UUID="GPU-bbbb"} 79\n'
+    first, *rest = read(before + after + after)
+    assert "is_lost" not in by_uuid(first)["GPU-bbbb"]
+    assert [by_uuid(one)["GPU-bbbb"] for one in rest] == [{"is_lost": True}] * 2
+
+
 def test_a_quoted_series_without_a_value() -> None:
     (reading,) = read(QUOTED)
     ((place, event),) = reading.events

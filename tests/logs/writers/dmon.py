@@ -1,4 +1,4 @@
-"""Writes snapshots as ``nvidia-smi dmon -s pucmt -o DT`` prints them."""
+"""Writes snapshots as ``nvidia-smi dmon -s pucvmet -o DT`` prints them, without the columns that nobody asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ _COLUMNS = (
     ("mem", "%"),
     ("mclk", "MHz"),
     ("pclk", "MHz"),
+    ("pviol", "%"),
+    ("tviol", "%"),
     ("fb", "MB"),
+    ("sbecc", "errs"),
+    ("dbecc", "errs"),
+    ("pci", "errs"),
     ("rxpci", "MB/s"),
     ("txpci", "MB/s"),
 )
@@ -42,6 +47,7 @@ def _lines(snapshots: Iterable[Snapshot]) -> Iterator[str]:
 
 
 def _cells(gpu: Gpu) -> Iterator[str]:
+    throttled = gpu.throttled_pct or {}
     for value, unit in (
         (gpu.power_w, 1.0),
         (gpu.temperature_c, 1.0),
@@ -50,7 +56,12 @@ def _cells(gpu: Gpu) -> Iterator[str]:
         (gpu.memory_utilization_pct, 1.0),
         (gpu.memory_clock_mhz, 1.0),
         (gpu.sm_clock_mhz, 1.0),
+        (throttled.get("sw_power_cap"), 1.0),
+        (throttled.get("sw_thermal"), 1.0),
         (gpu.memory_used_bytes, _MIB),
+        (gpu.ecc_corrected, 1.0),
+        (gpu.ecc_uncorrected, 1.0),
+        (gpu.pcie_replays, 1.0),
         (gpu.pcie_rx_bytes_per_s, 1e6),
         (gpu.pcie_tx_bytes_per_s, 1e6),
     ):

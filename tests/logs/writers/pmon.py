@@ -26,10 +26,11 @@ def _rows(snapshot: Snapshot) -> Iterator[str]:
             continue
         begin = f" {when:%Y%m%d}    {when:%H:%M:%S}     {gpu.index:>3}"
         rows = []
+        names = {gpu.uuid, *(one.uuid for one in snapshot.gpus if one.mig_parent_uuid == gpu.uuid)}
         for process in sorted(snapshot.processes, key=lambda one: one.pid):
-            if gpu.uuid in process.gpu_memory_bytes:
-                held = process.gpu_memory_bytes[gpu.uuid]
-                sm = (process.gpu_sm_pct or {}).get(gpu.uuid)
+            for uuid in names & set(process.gpu_memory_bytes):
+                held = process.gpu_memory_bytes[uuid] if uuid == gpu.uuid else None
+                sm = (process.gpu_sm_pct or {}).get(uuid)
                 share = f"{'-' if sm is None else f'{sm:.0f}':>7}"
                 memory = f"{'-' if held is None else f'{held / _MIB:.0f}':>7}"
                 name = (process.name or "python")[:15]

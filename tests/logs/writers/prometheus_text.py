@@ -86,7 +86,8 @@ def _scrape(snapshot: Snapshot, throttled_ns: dict[tuple[str, str], float], xids
     for event in snapshot.events:
         if event.xid is not None and event.gpu_uuid is not None:
             xids[event.gpu_uuid] = event.xid
-    yield from _family("DCGM_FI_DEV_XID_ERRORS", [(gpu, float(xids.get(gpu.uuid, 0))) for gpu in gpus], at_ms)
+    boards = [gpu for gpu in snapshot.gpus if gpu.mig_parent_uuid is None]
+    yield from _family("DCGM_FI_DEV_XID_ERRORS", [(gpu, float(xids.get(gpu.uuid, 0))) for gpu in boards], at_ms)
 
 
 def _family(name: str, values: list[tuple[Gpu, float]], at_ms: int) -> Iterator[str]:
