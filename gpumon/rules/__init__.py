@@ -23,6 +23,7 @@ from gpumon.rules.host_bound import host_bound
 from gpumon.rules.hw_thermal import hw_thermal
 from gpumon.rules.idle_reserved import idle_reserved
 from gpumon.rules.kernels_too_small import kernels_too_small
+from gpumon.rules.loss_nan import loss_nan
 from gpumon.rules.low_power_high_util import low_power_high_util
 from gpumon.rules.memory_hot import memory_hot
 from gpumon.rules.memory_leak import memory_leak
@@ -74,6 +75,7 @@ RULES: tuple[Rule, ...] = (
     training_ended,
     collective_hang,
     no_progress_single,
+    loss_nan,
     straggler,
     oom_risk,
     memory_leak,
