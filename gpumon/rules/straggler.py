@@ -18,6 +18,7 @@ _DUTY_PCT = 10.0
 _DIP_PCT = 20.0
 _FULL_PCT = 95.0
 _NEARLY = 0.8
+_PARTS = 4
 _NOW_S = 45.0
 """What no longer holds here is over, whatever the window says."""
 _ALSO_WAITS = 1 / 3
@@ -247,15 +248,13 @@ def _by_dips(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | Non
     own, others = uses[culprit.uuid], [uses[gpu.uuid] for gpu in gpus if gpu is not culprit]
     if own is None or own >= _FULL_PCT or any(use is None or use < _FULL_PCT for use in others):
         return None
-    samples = window.samples(culprit, limits.window_s)
-    dips = 100.0 * sum(sample < _DIP_PCT for sample in samples) / len(samples) if samples else 0.0
+    is_dip = [sample < _DIP_PCT for sample in window.samples(culprit, limits.window_s)]
+    dips = 100.0 * sum(is_dip) / len(is_dip) if is_dip else 0.0
     strength = dips / limits.dips_pct
-    if strength < _NEARLY:
-        return None
-    steady = lasts(window, culprit, "budget.idle_pct", seconds=limits.window_s, at_least=limits.dips_pct / 3) or lasts(
-        window, culprit, "budget.data_pct", seconds=limits.window_s, at_least=limits.dips_pct / 3
-    )
-    if not steady:
+    part = len(is_dip) // _PARTS
+    parts = [is_dip[at : at + part] for at in range(0, _PARTS * part, part)] if part else []
+    # All along: one pause within the window, that was not seen to be one, is no slow rank.
+    if strength < _NEARLY or any(100.0 * sum(one) < limits.dips_pct / 3 * part for one in parts):
         return None
     evidence = Evidence(
         name="idle while the others are busy",
