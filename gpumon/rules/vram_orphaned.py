@@ -65,7 +65,7 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
         if any(_MPS in f"{one.name or ''} {one.command or ''}" for one in holders):
             continue
         known = [one.gpu_memory_bytes[gpu.uuid] for one in holders]
-        if any(size is None for size in known):
+        if any(size is None for size in known) or _is_listed_elsewhere(window, gpu):
             continue
         dead = [one for one in holders if _is_gone(one, host)] if (busy_pct(gpu) or 0.0) < _IDLE_PCT else []
         held = float(sum(one.gpu_memory_bytes[gpu.uuid] or 0 for one in dead))
@@ -74,6 +74,12 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
         least = max(limits.unowned_gib * GIB, limits.unowned_pct / 100.0 * gpu.memory_total_bytes)
         if unowned >= 0.8 * least:
             yield _finding(window, gpu, unowned, dead, unowned / least)
+
+
+def _is_listed_elsewhere(window: Window, gpu: Gpu) -> bool:
+    """A list without memory names the whole GPU for processes in its MIG instances, as pmon does."""
+    parent = gpu.mig_parent_uuid or ""
+    return any(one.gpu_memory_bytes.get(parent, 0) is None for one in window.last.processes)
 
 
 def _is_gone(process: Process, host: Host) -> bool:

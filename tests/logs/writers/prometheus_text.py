@@ -47,6 +47,10 @@ _FAMILIES: Mapping[str, tuple[str, float]] = {
 }
 
 
+_OF_INSTANCES = frozenset(
+    "memory_used_bytes memory_total_bytes graphics_active_pct sm_active_pct sm_occupancy_pct tensor_active_pct"
+    " dram_active_pct fp32_active_pct fp64_active_pct".split()
+)
 _COUNTERS: Mapping[str, str] = {
     "sw_power_cap": "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS",
     "sync_boost": "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST_NS",
@@ -65,10 +69,15 @@ def log(snapshots: Iterable[Snapshot]) -> str:
 
 def _scrape(snapshot: Snapshot, throttled_ns: dict[tuple[str, str], float], xids: dict[str, int]) -> Iterator[str]:
     at_ms = round(snapshot.time_s * 1e3)
+    parents = {gpu.uuid: gpu for gpu in snapshot.gpus}
     gpus = [gpu for gpu in snapshot.gpus if gpu.mig_parent_uuid is None and not gpu.is_lost]
     for name, (field, factor) in _FAMILIES.items():
-        values = [(gpu, getattr(gpu, field)) for gpu in gpus]
-        yield from _family(name, [(gpu, value / factor) for gpu, value in values if value is not None], at_ms)
+        values = [
+            (gpu, getattr(gpu, field))
+            for gpu in snapshot.gpus
+            if gpu in gpus or (gpu.mig_parent_uuid is not None and field in _OF_INSTANCES)
+        ]
+        yield from _family(name, [(gpu, value / factor) for gpu, value in values if value is not None], at_ms, parents)
     masks = [
         (gpu, float(sum(1 << bit for bit, name in enumerate(_BITS.split()) if name in gpu.clocks_event_reasons)))
         for gpu in gpus
@@ -90,10 +99,15 @@ def _scrape(snapshot: Snapshot, throttled_ns: dict[tuple[str, str], float], xids
     yield from _family("DCGM_FI_DEV_XID_ERRORS", [(gpu, float(xids.get(gpu.uuid, 0))) for gpu in boards], at_ms)
 
 
-def _family(name: str, values: list[tuple[Gpu, float]], at_ms: int) -> Iterator[str]:
+def _family(
+    name: str, values: list[tuple[Gpu, float]], at_ms: int, parents: Mapping[str, Gpu] | None = None
+) -> Iterator[str]:
     if values:
         yield f"# HELP {name} {name}.\n# TYPE {name} gauge\n"
     for gpu, value in values:
-        model = (gpu.name or "NVIDIA").replace("\\", "\\\\").replace('"', '\\"')
-        labels = f'gpu="{gpu.index}",UUID="{gpu.uuid}",device="nvidia{gpu.index}",modelName="{model}"'
+        parent = (parents or {}).get(gpu.mig_parent_uuid or "", gpu)
+        model = (parent.name or "NVIDIA").replace("\\", "\\\\").replace('"', '\\"')
+        labels = f'gpu="{parent.index}",UUID="{parent.uuid}",device="nvidia{parent.index}",modelName="{model}"'
+        if parent is not gpu:
+            labels += f',GPU_I_PROFILE="{gpu.mig_profile}",GPU_I_ID="{gpu.index}"'
         yield f"{name}{{{labels}}} {value!r} {at_ms}\n"
