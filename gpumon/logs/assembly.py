@@ -164,7 +164,8 @@ class Assembly:
         if not has_values and self._has_gpus:
             return False
         if reading.time_s is None or tick.time_s is None:
-            return has_values and stream in tick.streams and self._says_again(tick, reading)
+            is_next = reading.interval_s is not None or self._says_again(tick, reading)
+            return has_values and stream in tick.streams and is_next
         if stream in tick.streams and has_values:
             return True
         return abs(reading.time_s - tick.time_s) >= (_ALONE_S if self._has_gpus else USUAL_S)

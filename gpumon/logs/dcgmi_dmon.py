@@ -79,7 +79,8 @@ class DcgmiDmonReader:
 
     def starts(self, line: str) -> bool:
         """The title, or a row under the title of before."""
-        if _title_of(line) is not None or (line.startswith("GPU ") and len(line.split()) == len(self._names) + 2 > 2):
+        words = line.split()
+        if _title_of(line) is not None or (len(words) == len(self._names) + 2 > 2 and words[0] == "GPU"):
             return True
         self._clock.hear(line)
         return False
@@ -131,7 +132,7 @@ class DcgmiDmonReader:
 
 
 def _title_of(line: str) -> list[str] | None:
-    if not line.startswith(("#Entity", "# Entity")):
+    if not line.lstrip().startswith(("#Entity", "# Entity")):
         return None
-    names = line.lstrip("# ").split()[1 : _NAMES_MAX + 1]
+    names = line.lstrip("# \t").split()[1 : _NAMES_MAX + 1]
     return names if any(name in COLUMNS for name in names) else None

@@ -176,7 +176,7 @@ class DmonReader:
         if may_be_row(line):
             if (self._layout is not None and self._is_row(line, self._layout)) or _default_of(line) is not None:
                 return True
-        elif _title(line) is not None or _units(line) is not None or line.startswith(REFUSALS[0]):
+        elif _title(line) is not None or _units(line) is not None or line.lstrip().startswith(REFUSALS[0]):
             return True
         self._clock.hear(line)
         return False
@@ -195,7 +195,7 @@ class DmonReader:
                 self._layout = _Layout.of(title)
         elif units is not None:
             return self._take_units(units, "," if "," in line else None)
-        elif line.startswith(REFUSALS):
+        elif line.lstrip().startswith(REFUSALS):
             if not self._has_refused:
                 self._leave_out(NOT_SUPPORTED)
             self._has_refused = True

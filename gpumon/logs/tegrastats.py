@@ -38,7 +38,7 @@ class TegrastatsReader:
 
     def starts(self, line: str) -> bool:
         """How much memory is used, and the load of each core."""
-        if "RAM " in line[:64] and _BEGIN.match(line) is not None and _CPU.search(line) is not None:
+        if "RAM " in line[:64] and _BEGIN.match(line.lstrip()) is not None and _CPU.search(line) is not None:
             return True
         self._clock.hear(line)
         return False
@@ -47,7 +47,7 @@ class TegrastatsReader:
         """Read a line."""
         if not line.strip():
             return True
-        begin = _BEGIN.match(line)
+        begin = _BEGIN.match(line.lstrip())
         if begin is None:
             return False
         month, day, year, time, before, used, total = begin.groups()
