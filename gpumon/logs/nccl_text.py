@@ -95,7 +95,7 @@ def told_of(text: str) -> tuple[Told, ...]:
 def _waits(text: str) -> list[Told]:
     timeout = _TIMEOUT.search(text)
     if timeout is not None:
-        return [_timeout(text, timeout.start())]
+        return _timeout(text, timeout)
     status = _STATUS.search(text)
     if status is not None:
         values = {"last_enqueued": float(status[1]), "last_completed": float(status[2])}
@@ -108,7 +108,8 @@ def _waits(text: str) -> list[Told]:
             return [Told("nccl-status", values, status.start())]
     stuck = _STUCK.search(text)
     if stuck is not None:
-        return [Told("nccl-timeout", {"stuck_s": float(stuck[1])} if stuck[1] else {}, stuck.start())]
+        seconds = {"stuck_s": float(stuck[1])} if stuck[1] else {"is_stuck": 1.0}
+        return [Told("nccl-timeout", seconds, stuck.start())]
     barrier = _BARRIER.search(text)
     if barrier is not None:
         values = {"rank": float(barrier[1]), "world_size": float(barrier[2]), "joined": float(barrier[3])}
@@ -127,12 +128,13 @@ def _waits(text: str) -> list[Told]:
     ]
 
 
-def _timeout(text: str, start: int) -> Told:
-    values = {name: float(match[1]) * unit for name, pattern, unit in _FIELDS if (match := pattern.search(text))}
+def _timeout(text: str, match: re.Match[str]) -> list[Told]:
+    values = {name: float(found[1]) * unit for name, pattern, unit in _FIELDS if (found := pattern.search(text))}
     ran = _RAN.search(text)
     if ran is not None:
         values["ran_s"] = float(ran[1]) / 1000.0
-    return Told("nccl-timeout", values, start, is_open=not values)
+    is_open = not text[match.end() :].strip(" :")
+    return [Told("nccl-timeout", values, match.start(), is_open=is_open)] if values or is_open else []
 
 
 def _fails(text: str) -> list[Told]:

@@ -193,11 +193,12 @@ def _oom(text: str) -> tuple[_Message, ...]:
 def _nccl(text: str) -> tuple[_Message, ...]:
     if not nccl_text.is_nccl(text):
         return ()
-    return tuple(
-        _message(one.kind, text, one.begins_at, one.values, is_open=one.is_open)
-        for one in nccl_text.told_of(text)
-        if _QUOTES.isdisjoint(text[max(0, one.begins_at - 2) : one.begins_at])
-    )
+    found = []
+    for one in nccl_text.told_of(text):
+        start = _start_of(text, one.begins_at, _NCCL_LEAD_IN)
+        if reads_like_output(text, start):
+            found.append(_message(one.kind, text, start, one.values, is_open=one.is_open))
+    return tuple(found)
 
 
 def _loader(text: str) -> tuple[_Message, ...]:
@@ -214,7 +215,7 @@ def _cuda(text: str) -> tuple[_Message, ...]:
     fault = cuda_text.no_cuda_of(text) or cuda_text.error_of(text)
     if fault is None or not _QUOTES.isdisjoint(text[max(0, fault.begins_at - 2) : fault.begins_at]):
         return ()
-    start = _start_of_error(text, fault.begins_at)
+    start = _start_of(text, fault.begins_at, _LEAD_IN)
     if not reads_like_output(text, start):
         return ()
     return (_message(fault.kind, text, start, fault.values, is_open=fault.is_open),)
@@ -226,10 +227,15 @@ _LEAD_IN = re.compile(
 )
 
 
-def _start_of_error(text: str, at: int) -> int:
-    """Where the sentence begins in which CUDA's words stand: ``CUDA error: …``, ``… Error 804: …``."""
+_NCCL_LEAD_IN = re.compile(
+    r"NCCL error|failure detected by watchdog|Received a dump signal|ProcessGroupNCCL's|Timeout at NCCL work|- \["
+)
+
+
+def _start_of(text: str, at: int, lead_in: re.Pattern[str]) -> int:
+    """Where the sentence begins in which the telling words stand: ``CUDA error: …``, ``… Error 804: …``."""
     line = text.rfind("\n", 0, at) + 1
-    match = _LEAD_IN.search(text, line, at)
+    match = lead_in.search(text, line, at)
     return at if match is None else match.start()
 
 

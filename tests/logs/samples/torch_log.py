@@ -294,6 +294,9 @@ another one, as is the message that Torch not compiled with CUDA enabled gives.
 | CUDA error: out of memory | use a smaller batch |
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 pip install torch==2.3.0+cpu
+The message Watchdog caught collective operation timeout names the operation; with ncclSystemError look at the network.
+if you see NCCL error: unhandled system error, set NCCL_DEBUG=INFO
+  - `Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=X)` is a real one
 The watchdog of NCCL caught nothing. Our worker is killed by signal handling code. Out of memory errors are rare.
 loss: nan
  epoch 3 step 400 loss 0.41 max memory 21 GiB cuda:0
