@@ -56,6 +56,7 @@ _KINDS = ("training", "notebook", "unknown")
 _OF_STORAGE = ("disk-bound", "network-storage-bound")
 _READS_BYTES_PER_S = 20e6
 _PAUSED_PCT = 3.0
+_WITHOUT_WORST = 0.7
 _IN_THE_DARK = "data, or host work between the steps: nothing is known of its processes"
 _ASLEEP = "main thread and workers sleep"
 _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached batch: the slower is the limit"
@@ -161,7 +162,7 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
     if cause is None and not measured:
         return None
-    if any(quarter < least / 3 for quarter in waits.quarters_pct):
+    if not _is_lasting(waits.quarters_pct, least):
         strength = min(strength, 0.9)
     began = [began_ago_s(window, gpu, SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
     who = names(gpus, window.last.gpus)
@@ -183,6 +184,12 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
         explained_by=("ram-pressure",) if cause is not None and cause.id in _OF_STORAGE else (),
         onset_s=median(began),
     )
+
+
+def _is_lasting(quarters_pct: Sequence[float], least: float) -> bool:
+    """All along, and nearly as much without the worst quarter: a pause that was not seen to be one is in that."""
+    rest = sorted(quarters_pct)[:-1]
+    return all(quarter >= least / 3 for quarter in quarters_pct) and sum(rest) >= _WITHOUT_WORST * least * len(rest)
 
 
 def _severity(
