@@ -21,14 +21,19 @@ _TITLES = re.compile(
     r"|(?:Usage|GPU Memory|Type|Process name|PID)\b|Shared\b|Vol\b|SM +Unc|CE +ENC|ECC$"
 )
 _BUS = re.compile(r"(?<![\w:])[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f](?!\w)")
-_IDENTITY = re.compile(r"(\d{1,3})\.? +(?=\D)(\S.{0,80})")
-_MODE = re.compile(r"(?: +|(?<=\.\.\.))(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\*?$")
-_MEMORY = re.compile(r"(?<![\w.])(\d{1,9} ?Mi?B)\b(?: */ *(\d{1,9} ?Mi?B)\b)?")
-_NO_MEMORY = re.compile(r"\**(?:not supported|n/a(?: */ *n/a)?|err!(?: */ *err!)?|unknown error)\**", re.IGNORECASE)
-_TOKEN = re.compile(r"ERR!|\[?N/A\]?|Unknown Error|-?\d{1,6}(?:[.,]\d{1,3})? ?(?:%|C\b|W\b)|\bP\d{1,2}\b")
-_SENSORS = re.compile(r"\d ?C\b|\bP\d{1,2}\b|\d ?W\b|(?:ERR!|N/A)\s*/|(?:ERR!|N/A) +(?:ERR!|N/A) +(?:ERR!|N/A)")
-_UTILIZATION = re.compile(r"(\d{1,3} ?%|\[?N/A\]?|ERR!)? *(Default|E\. ?Process|E\. ?Thread|Prohibited|ERR!|N/A)")
-_ECC_PAIR = re.compile(r"\d{1,12} +(\d{1,12})")
+_IDENTITY = re.compile(r"(\d{1,3})\.? {1,40}(?=\D)(\S.{0,80})")
+_MODE = re.compile(r"(?<![\w/])(On|Off|WDDM|TCC|MCDM|N/A|ERR!)\*?$")
+_MEMORY = re.compile(r"(?<![\w.])(\d{1,9} ?Mi?B)\b(?: {0,20}/ {0,20}(\d{1,9} ?Mi?B)\b)?")
+_NO_MEMORY = re.compile(
+    r"\*{0,3}(?:not supported|n/a(?: {0,20}/ {0,20}n/a)?|err!(?: {0,20}/ {0,20}err!)?|unknown error)\*{0,3}",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r"ERR!|\[?N/A\]?|Unknown Error|(?<![\d.,-])-?\d{1,6}(?:[.,]\d{1,3})? ?(?:%|C\b|W\b)|\bP\d{1,2}\b")
+_SENSORS = re.compile(
+    r"\d ?C\b|\bP\d{1,2}\b|\d ?W\b|(?:ERR!|N/A) {0,20}/|(?:ERR!|N/A) {1,20}(?:ERR!|N/A) {1,20}(?:ERR!|N/A)"
+)
+_UTILIZATION = re.compile(r"^(\d{1,3} ?%|\[?N/A\]?|ERR!)? {0,40}(Default|E\. ?Process|E\. ?Thread|Prohibited|ERR!|N/A)")
+_ECC_PAIR = re.compile(r"^\d{1,12} {1,40}(\d{1,12})")
 _SHARED = re.compile(r"GB10\b|Thor\b|Orin\b|Xavier|Tegra", re.IGNORECASE)
 _SLASH = re.compile(r"(?<!N)/")
 _COMPUTE_MODES = {"d": "default", "p": "prohibited", "e.p": "exclusive-process", "e.t": "exclusive-thread"}
@@ -218,7 +223,7 @@ _READERS: tuple[Callable[[Row, str], bool], ...] = (_bus, _utilization, _memory,
 
 # --- MIG devices ---------------------------------------------------------------------------------
 
-_INSTANCE = re.compile(r"(\d{1,3}) +(\d{1,3}) +(\d{1,3}) +(\d{1,3})")
+_INSTANCE = re.compile(r"^(\d{1,3}) {1,20}(\d{1,3}) {1,20}(\d{1,3}) {1,20}(\d{1,3})")
 
 
 class Instance(NamedTuple):
@@ -258,8 +263,11 @@ def instance(cells: list[str]) -> Instance | None:
 
 # --- processes -----------------------------------------------------------------------------------
 
-_PROCESS = re.compile(r"(\d{1,3})\.? +(?:(N/A|\d{1,3}) +(N/A|\d{1,3}) +)?(\d{1,10}) +(?:(C\+G|M\+C|[CGM]) +)?(\S.*)")
-_HELD = re.compile(r"(?:^| +)(\d{1,9} ?Mi?B|\[?N/A\]?|\[?Not Supported\]?|ERR!)$")
+_PROCESS = re.compile(
+    r"^(\d{1,3})\.? {1,40}(?:(N/A|\d{1,3}) {1,40}(N/A|\d{1,3}) {1,40})?"
+    r"(\d{1,10}) {1,40}(?:(C\+G|M\+C|[CGM]) {1,40})?(\S.*)"
+)
+_HELD = re.compile(r"(?<!\S)(\d{1,9} ?Mi?B|\[?N/A\]?|\[?Not Supported\]?|ERR!)$")
 _NAMELESS = {
     "insufficient permissions": None,
     "[insufficient permissions]": None,

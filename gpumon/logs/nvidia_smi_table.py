@@ -15,15 +15,12 @@ _VERSIONS = re.compile(r"NVIDIA-SMI +(\d[\d.]{2,15})(?=.{0,60}Driver Version: *(
 _CUDA = re.compile(r"CUDA Version: *(\d{1,2}\.\d{1,2})")
 _BEGINS = re.compile(
     r"NVIDIA-SMI {1,60}\d[\d.]{2,15}.{1,60}Driver Version"
-    r"|\| {0,60}GPU {1,60}Name\b.{1,60}\|"
-    r"|\| {0,60}Fan {1,60}Temp {1,60}Perf\b"
-    r"|\| {0,60}\d{1,3}\.? {1,60}\S[^|]{0,80}\| {0,60}[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f] "
-    r"|\| {0,60}(?:\d{1,3} ?%|N/A|ERR!) {1,60}(?:\d{1,3} ?C|ERR!|N/A) {1,60}(?:P\d{1,2}|N/A|ERR!) [^|]{1,60}\|"
-    r"|\| {0,60}(?:Compute p|P)rocesses: .{0,80}\|"
-    r"|\| {0,60}GPU {1,60}(?:GI {1,60}CI {1,60})?PID {1,60}(?:Type {1,60})?Process name\b"
-    r"|\| {0,60}MIG devices: .{0,80}\|"
-    r"|\| {0,60}\d{1,3} {1,60}(?:(?:N/A|\d{1,3}) {1,60}(?:N/A|\d{1,3}) {1,60})?\d{1,10} {1,60}"
-    r"(?:C\+G|M\+C|[CG]) {1,60}\S.{0,200} (?:\d{1,9}MiB|N/A) *\|"
+    r"|\| {0,60}(?:GPU {1,60}Name\b.{1,60}\||Fan {1,60}Temp {1,60}Perf\b|MIG devices: .{0,80}\|"
+    r"|(?:Compute p|P)rocesses: .{0,80}\||GPU {1,60}(?:GI {1,60}CI {1,60})?PID {1,60}(?:Type {1,60})?Process name\b"
+    r"|\d{1,3}\.? {1,60}\S[^|]{0,80}\| {0,60}[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f] "
+    r"|(?:\d{1,3} ?%|N/A|ERR!) {1,60}(?:\d{1,3} ?C|ERR!|N/A) {1,60}(?:P\d{1,2}|N/A|ERR!) [^|]{1,60}\|"
+    r"|\d{1,3} {1,60}(?:(?:N/A|\d{1,3}) {1,60}(?:N/A|\d{1,3}) {1,60})?\d{1,10} {1,60}"
+    r"(?:C\+G|M\+C|[CG]) {1,60}\S.{0,200} (?:\d{1,9}MiB|N/A) {0,60}\|)"
 )
 _CLOCK = re.compile(r"\d{1,2}:\d{2}")
 _DATED = re.compile(r"[^A-Za-z0-9]{0,20}(?:(?:time(?:stamp)?|date) {0,2}[:=] {0,4})?(.{0,60})", re.IGNORECASE)
@@ -34,7 +31,8 @@ _ONLY_RULE = re.compile(r"[-=_*#~+ ]{3,}")
 _DIGITS = re.compile(r"\d+")
 _PREFIX_MAX = 60
 """What other programs write in front of a line: a time, a container's name, a rank."""
-_ROW_MAX = 16_384
+_ROW_MAX, _HEAD_MAX = 16_384, 1000
+"""Characters that are read of a line, as whole tables may stand on one; and by which it is recognised."""
 _NEAR_LINES = 4
 """A date stands at most so many lines above its table."""
 _USED_BYTES = 512 * 1024**2
@@ -92,7 +90,7 @@ class NvidiaSmiTable:
 
     def starts(self, line: str) -> bool:
         """A line of a table that nothing else looks like, or one of the messages."""
-        if ("|" in line or "NVIDIA-SMI" in line) and _BEGINS.search(line[:_ROW_MAX]):
+        if ("|" in line or "NVIDIA-SMI" in line) and _BEGINS.search(line[:_HEAD_MAX]):
             self._prefix = _pattern(_split(line)[0])
             return True
         if message(line) is not None:
@@ -118,7 +116,7 @@ class NvidiaSmiTable:
         if not line or line.isspace() or _pattern(line) == self._prefix:
             return True
         prefix, row = _split(line[:_ROW_MAX])
-        if row and (_pattern(prefix) == self._prefix or not prefix.strip() or _BEGINS.search(row)):
+        if row and (_pattern(prefix) == self._prefix or not prefix.strip() or _BEGINS.search(row[:_HEAD_MAX])):
             self._is_in_row = row[0] != "+"
             if row.rstrip().endswith(("|", "+")) or row[0] == "+":
                 return self._row(row)

@@ -10,14 +10,14 @@ from gpumon.logs.reading import Place, Reading
 from gpumon.text import clean
 
 _GPU = re.compile(
-    r"[ \t]{0,8}GPU (\d{1,3}): (\S[^:|]{0,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{8,60})\))?"
+    r"^[ \t]{0,8}GPU (\d{1,3}): (\S[^:|]{0,80}?)(?: \(UUID: (GPU-[0-9A-Za-z-]{8,60})\))?"
     r"(?: {1,4}((?:NVML|Device|Nvlink|Unable)\b.{0,120}))?[ \t]{0,8}"
 )
-_INSTANCE = re.compile(r"[ \t]{0,12}MIG \S{1,20} {1,12}Device {1,6}\d{1,3}: \(UUID: MIG-")
-_LINK = re.compile(r"[ \t]{0,16}Link (\d{1,3})(?::|,) {0,4}(\S.{0,120})")
-_SPEED = re.compile(r"\d{1,4}(?:\.\d{1,4})? ?GB/s")
+_INSTANCE = re.compile(r"^[ \t]{0,12}MIG \S{1,20} {1,12}Device {1,6}\d{1,3}: \(UUID: MIG-")
+_LINK = re.compile(r"^[ \t]{0,16}Link (\d{1,3})(?::|,) {0,4}(\S.{0,120})")
+_SPEED = re.compile(r"^\d{1,4}(?:\.\d{1,4})? ?GB/s")
 _ERRORS = re.compile(
-    r"(Replay|Recovery|CRC(?: \w{1,8})?|ECC(?: \w{1,8})?) Errors?: {0,4}(\d{1,19})(?!\d)", re.IGNORECASE
+    r"^(Replay|Recovery|CRC(?: \w{1,8})?|ECC(?: \w{1,8})?) Errors?: {0,4}(\d{1,19})(?!\d)", re.IGNORECASE
 )
 _SAYS = (
     "Device does not have or support Nvlink",
@@ -26,18 +26,18 @@ _SAYS = (
     "Unable to retrieve N",
 )
 _HEAD = re.compile(
-    r"[ \t]{0,40}GPU\d{1,3}[ \t].{0,4000}\b(?:CPU Affinity|NIC\d|mlx\d)"
-    r"|[ \t]{1,40}GPU0(?:[ \t]{1,12}GPU\d{1,3}){1,64}[ \t]{0,12}"
+    r"^[ \t]{0,40}GPU\d{1,3}[ \t].{0,4000}\b(?:CPU Affinity|NIC\d|mlx\d)"
+    r"|^[ \t]{1,40}GPU0(?:[ \t]{1,12}GPU\d{1,3}){1,64}[ \t]{0,12}"
 )
 _PEER = r"(?:X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|PSB|SOC|OK|NS|CNS|GNS|TNS|DR|U)"
 _ROW = re.compile(
-    rf"[ \t]{{0,40}}(GPU|NIC|mlx\d_|mlx)(\d{{1,3}})((?:[ \t]{{1,40}}{_PEER}(?=[ \t]|$)){{1,200}})(.{{0,2000}})"
+    rf"^[ \t]{{0,40}}(GPU|NIC|mlx\d_|mlx)(\d{{1,3}})((?:[ \t]{{1,40}}{_PEER}(?=[ \t]|$)){{1,200}})(.{{0,2000}})"
 )
 _LEGEND = re.compile(
-    r"[ \t]{0,8}(?:Legend:?|NIC Legend:?|NIC\d{1,3}: \S.{0,40}"
+    r"^[ \t]{0,8}(?:Legend:?|NIC Legend:?|NIC\d{1,3}: \S.{0,40}"
     r"|(?:X|SYS|NODE|PHB|PXB|PIX|PSB|SOC|NV#|OK|NS|CNS|GNS|TNS|DR|U) {1,8}= .{0,200})[ \t]{0,8}"
 )
-_AFFINITY = re.compile(r"[ \t]{1,40}(?:\d[\d,-]{0,1500}|N/A)[ \t]{1,40}(\d{1,3}|N/A|\d[\d,-]{1,40})(?=[ \t]|$)")
+_AFFINITY = re.compile(r"^[ \t]{1,40}(?:\d[\d,-]{0,1500}|N/A)[ \t]{1,40}(\d{1,3}|N/A|\d[\d,-]{1,40})(?=[ \t]|$)")
 _WAYS = frozenset({"SYS", "NODE", "PHB", "PXB", "PIX", "PSB", "SOC"})
 _LINKS_OF_ONE = 18
 """More NVLinks than this no GPU has: then the matrix shows the same links towards each peer, through a switch."""
