@@ -74,6 +74,9 @@ def diagnose(
             abstained = _latest(silent)
     except KeyboardInterrupt:
         source.close()
+    if window is not None and window.elapsed_s < SHORTEST_S and gpus:
+        said = {*(alert.finding.rule for alert in alerts), *(rule for rule, _ in abstained)}
+        abstained.update(_latest(one for one in monitor.waiting_for_more(window) if one.rule not in said))
     short = at_the_end(monitor, window, alerts) if window is not None else ()
     shown = [alert for alert in (*alerts, *short) if alert.suppressed_by is None]
     if short:

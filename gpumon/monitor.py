@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from gpumon import units
 from gpumon.alerts import AlertFold, Headline, MuteList
 from gpumon.budget import BudgetFold
 from gpumon.endings import EndingFold
@@ -41,6 +42,8 @@ class Frame(Value, frozen=True, kw_only=True):
     """CPU time that this frame cost: sampling in this thread, history, rules."""
 
 
+_SPANS = {"window_s", "held_s", "span_s", "least_s"}
+"""Limits that say how long a rule looks."""
 _SPREAD = 0.618
 """Multiples of the golden ratio fill any rhythm evenly."""
 
@@ -122,6 +125,15 @@ class Monitor:
                     if one.strength >= 1.0
                 )
         return tuple(found)
+
+    def waiting_for_more(self, window: Window) -> tuple[Abstention, ...]:
+        """Rules that need more than this run is long, and do not judge the last reading by itself."""
+        readings = "one reading" if window.elapsed_s <= 0 else f"readings of {units.duration(window.elapsed_s)}"
+        return tuple(
+            Abstention(rule=judged.rule.id, because=f"needs a series; this is {readings}")
+            for judged in self._judged
+            if judged.rule.at_once is None and _SPANS & set(judged.limits.__struct_fields__)
+        )
 
     def at_once(self, window: Window, alerts: Iterable[Alert]) -> tuple[Finding, ...]:
         """What rules say of the last reading by itself, where there is no time to see anything last.

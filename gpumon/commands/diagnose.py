@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
@@ -14,12 +15,13 @@ import msgspec
 from gpumon import __version__, units
 from gpumon.commands.inputs import Input
 from gpumon.config import Config
-from gpumon.diagnosis import Diagnosis, diagnose, to_json
+from gpumon.diagnosis import SHORTEST_S, Diagnosis, diagnose, to_json
 from gpumon.errors import UsageError
 from gpumon.model import Alert, Evidence, Snapshot
 from gpumon.sources import Source
 
 MARKS = {"info": "·", "warning": "▲", "critical": "■"}
+_SO_FAR = ", as far as one moment shows: log a minute or more to see whether it is fast"
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s{0,2}(s|m|min|h|)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 LONGEST_S = 7 * 86_400.0
@@ -101,17 +103,24 @@ def to_lines(found: Diagnosis) -> list[str]:
     facts = [
         f"gpumon {__version__}",
         f"{found.kind} {found.name}",
-        f"{units.duration(found.duration_s)}, {found.samples} samples",
-        f"{sum(gpu.mig_parent_uuid is None for gpu in found.gpus)} GPUs",
+        "one reading" if found.samples == 1 else f"{units.duration(found.duration_s)}, {found.samples} samples",
+        _counted(sum(gpu.mig_parent_uuid is None for gpu in found.gpus), "GPU"),
     ]
     lines = [" · ".join(facts), *_caveats(found)]
     if found.is_healthy():
-        lines.append("● HEALTHY  nothing of warning or worse")
+        lines.append(f"● HEALTHY  nothing of warning or worse{_SO_FAR if _is_brief(found) else ''}")
     for alert in found.alerts:
-        lines += ["", *_alert_lines(alert)]
+        lines += ["", *_alert_lines(alert, has_times=found.has_times)]
     if found.abstained or found.unread:
         lines.append("")
-    lines += [f"not judged  {one.rule}: {one.because}" for one in found.abstained]
+    for because, rules in _by_reason(found):
+        lines += textwrap.wrap(
+            f"{', '.join(rules)}: {because}",
+            width=108,
+            initial_indent="not judged  ",
+            subsequent_indent=" " * 12,
+            break_on_hyphens=False,
+        )
     lines += [f"not read    line {one.line}: {one.because}" for one in found.unread[:20]]
     if len(found.unread) > 20:
         lines.append(f"not read    … {len(found.unread) - 20} more")
@@ -130,12 +139,32 @@ def _caveats(found: Diagnosis) -> Iterator[str]:
         yield f"readings that follow each other faster were judged together, every {found.judged_every_s:g} s"
 
 
-def _alert_lines(alert: Alert) -> list[str]:
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _is_brief(found: Diagnosis) -> bool:
+    return found.duration_s < SHORTEST_S and bool(found.gpus)
+
+
+def _by_reason(found: Diagnosis) -> Iterator[tuple[str, list[str]]]:
+    """What could not be judged, one entry a reason."""
+    rules: dict[str, list[str]] = {}
+    for one in found.abstained:
+        rules.setdefault(one.because, []).append(one.rule)
+    yield from rules.items()
+
+
+def _alert_lines(alert: Alert, *, has_times: bool) -> list[str]:
     finding = alert.finding
-    since = f"since {units.clock(alert.since_s, '%H:%M')}"
-    ended = "" if alert.cleared_s is None else f", over at {units.clock(alert.cleared_s, '%H:%M')}"
+    if has_times:
+        since = f" since {units.clock(alert.since_s, '%H:%M')}"
+        ended = "" if alert.cleared_s is None else f", over at {units.clock(alert.cleared_s, '%H:%M')}"
+    else:
+        since = f" {units.duration(alert.since_s)} in" if alert.since_s > 0 else ""
+        ended = "" if alert.cleared_s is None else f", over {units.duration(alert.cleared_s)} in"
     mark = f"{MARKS[finding.severity]} {finding.severity.upper()}"
-    lines = [f"{mark}  {finding.summary} {since}{ended} {finding.confidence}  [{finding.rule}]"]
+    lines = [f"{mark}  {finding.summary}{since}{ended} {finding.confidence}  [{finding.rule}]"]
     if finding.cause_text:
         lines.append(f"  cause     {finding.cause_text}")
     lines += [
