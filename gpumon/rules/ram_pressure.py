@@ -223,9 +223,10 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
     number = max(len(events), int(sum(step for _, step in steps)))
     victim = next((one.pid for _, one in events if one.pid), None)
     who = f"pid {victim}" if victim else "a process" if number == 1 else f"{number} processes"
+    summary = f"the kernel killed {who} for memory"
     told = next((one for _, one in events if is_logged(one)), None)
     if told is not None and (name := crashes_by_log.program_of(told)):
-        who = f"{name[:13]} ({told.pid})"
+        summary = f"{name[:15]} killed for memory (pid {told.pid})"
         is_ours = is_ours or crashes_by_log.is_training(told)
     where = "its container is" if told is not None and "cgroup" in (told.text or "") else ""
     is_container = window.last.host.sees_host_pids is False
@@ -235,7 +236,7 @@ def _killed(window: Window, limits: Limits) -> Finding | None:
         severity=severity,
         confidence="certain",
         subject=Subject(kind="host"),
-        summary=f"the kernel killed {who} for memory",
+        summary=summary,
         cause="oom-kill",
         cause_text=f"{where} out of memory: the kernel ends the largest process".strip(),
         fix_text="fewer workers, or more memory for the job",
