@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gpumon.logs.csv_columns import REASON_NAMES
 from gpumon.logs.dcgm_names import Meaning
 from gpumon.logs.prometheus_names import ON_INSTANCE, UNKNOWN_WITH_MIG
-from gpumon.logs.prometheus_series import Series, driver_of, name_of
+from gpumon.logs.prometheus_series import Series, driver_of, epoch_of, name_of
 from gpumon.logs.reading import Place, Use
 from gpumon.logs.values import is_blank
 from gpumon.model import Gpu
@@ -100,7 +100,7 @@ class Scrape:
                 if field.removeprefix("ratio.") in UNKNOWN_WITH_MIG:
                     return
         kind, _, rest = field.partition(".")
-        if kind == "host" and value is not None:
+        if kind == "host" and value is not None and value >= 0:
             self._add_host(rest, value * factor)
         elif kind == "xid" and value is not None and len(self.xids) < _OTHERS_MAX:
             self._add_xid(rest, series, value)
@@ -141,9 +141,9 @@ class Scrape:
 
     def _add_host(self, field: str, value: float) -> None:
         if field == "time":
-            self.said_s = max(value, self.said_s or 0.0)
+            self.said_s = epoch_of(value) or self.said_s
         else:
-            self.host[field] = round(value) if field.endswith("_bytes") else value
+            self.host[field] = round(value) if field.endswith("_bytes") else min(value, 1e6)
 
     def _add_last_xid(self, series: Series, text: str | None) -> None:
         value = None if text is None else _value_of(text, is_total=False)

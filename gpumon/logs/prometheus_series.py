@@ -20,6 +20,8 @@ _ESCAPE = re.compile(r"\\.")
 _SECONDS_MOST = 1e11
 """A timestamp above this is in milliseconds, as in the old text format; OpenMetrics has seconds."""
 
+_EPOCHS = (631_152_000.0, 4_102_444_800.0)
+
 _UUIDS = ("UUID", "uuid", "gpu_uuid", "device_uuid", "hw_id")
 _INDICES = ("gpu", "index", "gpu_index", "ordinal", "gpu_id", "minor_number", "device", "device_id")
 _BUSES = ("pci_bus_id", "pci_bdf")
@@ -79,8 +81,13 @@ def sample_of(line: str) -> Sample | None:
         time_s = _number(rest[1])
         if time_s is None:
             return None
-        time_s = time_s / 1e3 if time_s > _SECONDS_MOST else time_s
+        time_s = epoch_of(time_s / 1e3 if time_s > _SECONDS_MOST else time_s)
     return Sample(name, labels, rest[0] if rest else None, time_s)
+
+
+def epoch_of(time_s: float) -> float | None:
+    """A time that can be one: of the years 1990 to 2099."""
+    return time_s if _EPOCHS[0] <= time_s < _EPOCHS[1] else None
 
 
 def _number(text: str) -> float | None:

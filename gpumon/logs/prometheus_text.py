@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from gpumon.logs.dcgm_names import Meaning
 from gpumon.logs.prometheus_names import is_of_gpus, meaning_of
 from gpumon.logs.prometheus_scrape import Key, Scrape, Xid, key_of
-from gpumon.logs.prometheus_series import Sample, Series, sample_of, series_of
+from gpumon.logs.prometheus_series import Sample, Series, epoch_of, sample_of, series_of
 from gpumon.logs.reading import Facts, Place, Reading
 from gpumon.logs.values import moment
 
@@ -18,6 +18,7 @@ LAST_SEEN = "is_last_seen"
 """Name of an event's value: a gauge keeps this number for ever, when it happened is not known."""
 
 _FELL_OFF = 79
+_MOST_BYTES_PER_S = 4e12
 _SAME_S = 0.5
 _SAMPLES_MAX = 1_000_000
 _SERIES_MAX, _LABELS_MAX = 10_000, 2048
@@ -200,9 +201,9 @@ class PrometheusReader:
                 continue
             rate = (value - before[1]) / (scrape.time_s - before[0])
             kind, _, name = field.partition(".")
-            if kind == "rate":
+            if kind == "rate" and rate <= _MOST_BYTES_PER_S:
                 facts.setdefault(name, rate)
-            else:
+            elif kind == "share":
                 facts.setdefault("throttled_pct", {})[name] = min(100.0, 100.0 * rate)
 
     def _events(self, scrape: Scrape) -> Iterator[tuple[Place | None, Facts]]:
@@ -243,7 +244,7 @@ class PrometheusReader:
         values = {"count": count}
         facts: dict[str, Any] = {"kind": "xid", "xid": one.code, "values": values}
         is_new = before is not None or one.how == "window"
-        if at_s is not None and now_s is not None and at_s <= now_s:
+        if at_s is not None and now_s is not None and epoch_of(at_s) is not None and at_s <= now_s:
             facts["time_s"] = at_s
         elif not is_new:
             values[LAST_SEEN] = 1.0

@@ -308,6 +308,12 @@ def test_values_that_are_none(value: str) -> None:
     assert [facts for one in readings for _, facts in one.gpus if facts] == []
 
 
+@pytest.mark.parametrize("time", ["1e400", "0", "-5", "9999999999999999", "1"])
+def test_times_that_are_none(time: str) -> None:
+    (reading,) = read(f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="GPU-aaaa"}} 5 {time}\n')
+    assert reading.time_s is None
+
+
 def test_an_index_of_another_machine_is_not_mixed_in() -> None:
     series = 'DCGM_FI_DEV_GPU_UTIL{{gpu="0",Hostname="{}"}} {}\n'
     fed = feed(PrometheusReader, series.format("one", 10) + series.format("two", 90))
