@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Job, Rank, Severity, Subject
 from gpumon.progress import LABELLED_S, patience_s
+from gpumon.rules import use_at_once
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.standstill import Member, cause_of, culprit_of, member_of, told
@@ -36,16 +37,14 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """So long at least where the rank that the others wait for computes on the CPU, writes, or sends a checkpoint."""
 
 
-FIXES = (
-    "next run: TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DESYNC_DEBUG=1 TORCH_FR_BUFFER_SIZE=2000; read the dump",
-    "look for branches that depend on the rank, a barrier on rank 0 alone, uneven batches (drop_last=True, join())",
-    "dmesg | grep -iE 'xid|out of memory'; is /dev/shm full?",
-    "hangs at the first collective: NCCL_DEBUG=INFO; try NCCL_P2P_DISABLE=1, check NCCL_SOCKET_IFNAME",
-    "end all ranks and go on from the last checkpoint",
+@rule(
+    "collective-hang",
+    limits=Limits,
+    every_s=2.0,
+    clear_s=10.0,
+    suppressed_by=("gpu-lost", "driver-stuck", "xid"),
+    at_once=use_at_once.collective_hang,
 )
-
-
-@rule("collective-hang", limits=Limits, every_s=2.0, clear_s=10.0, suppressed_by=("gpu-lost", "driver-stuck", "xid"))
 def collective_hang(window: Window, limits: Limits) -> Conclusions:
     """Ranks wait for each other in a collective that does not end: GPUs look busy and nothing happens.
 
@@ -55,7 +54,8 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         heart beats. Without it: every GPU is either idle, or fully busy at no more than 60 % of its usual power, with
         next to no traffic and idle tensor cores, as a waiting kernel is. The rank that is idle, gone, stopped or waits
         for data is named: the busy ones are its victims. In a log: the watchdogs' lines, from which the rank that had
-        not begun the collective, or began another one, is named.
+        not begun the collective, or began another one, is named. In a single reading: all busy GPUs of several draw
+        next to nothing and are cold, which is only possible.
 
     Why it matters:
         All GPUs of the job are lost until somebody notices. PyTorch's watchdog ends the job after ten minutes by
@@ -72,7 +72,7 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         long pause that does nothing of this is reported.
         Starts and servers are never judged.
     """
-    yield from hang_told(window, FIXES)
+    yield from hang_told(window, use_at_once.FIXES_OF_HANGS)
     processes = {process.pid: process for process in window.last.processes}
     gpus = {gpu.uuid: gpu for gpu in window.last.gpus}
     for job in window.jobs:
@@ -170,6 +170,6 @@ def _finding(window: Window, job: Job, members: Sequence[Member], culprit: Membe
             *(Evidence(name=f"GPU {one.gpu.index}", value=told(one)) for one in members[:8]),
         ),
         cost=Cost(lost_pct=100.0),
-        fixes=(f"for p in {pids}; do py-spy dump --pid $p; done", *FIXES),
+        fixes=(f"for p in {pids}; do py-spy dump --pid $p; done", *use_at_once.FIXES_OF_HANGS),
         onset_s=wait.quiet_s,
     )

@@ -16,6 +16,13 @@ from gpumon.rules.scope import gpus_of, names
 from gpumon.signals import THERMAL, busy_pct, power_share
 from gpumon.window import Window
 
+FIXES_OF_HANGS = (
+    "next run: TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DESYNC_DEBUG=1 TORCH_FR_BUFFER_SIZE=2000; read the dump",
+    "look for branches that depend on the rank, a barrier on rank 0 alone, uneven batches (drop_last=True, join())",
+    "dmesg | grep -iE 'xid|out of memory'; is /dev/shm full?",
+    "hangs at the first collective: NCCL_DEBUG=INFO; try NCCL_P2P_DISABLE=1, check NCCL_SOCKET_IFNAME",
+    "end all ranks and go on from the last checkpoint",
+)
 _AWAKE = frozenset({"P0", "P1", "P2"})
 _LAPTOP = re.compile(r"Laptop|Max-Q|Mobile|MX\d{3}")
 _SCREEN = re.compile(
@@ -24,6 +31,7 @@ _SCREEN = re.compile(
 )
 """Programs that draw: what they hold is no reservation."""
 _BUSY_PCT, _REST_PCT = 95.0, 1.0
+_SPINS_PCT, _COLD_C = 98.0, 45.0
 _LITTLE_POWER, _WORKS_POWER = 0.35, 0.3
 """Shares of the way from idle to the limit."""
 _LITTLE_MEMORY_PCT = 25.0
@@ -42,6 +50,31 @@ def low_power_high_util(window: Window, _limits: object) -> Conclusions:
         return
     for gpu in light:
         yield _at_little_power(window, [gpu])
+
+
+def collective_hang(window: Window, _limits: object) -> Conclusions:
+    """All busy GPUs of several are cold and draw next to nothing: they wait for each other, now at least."""
+    if window.elapsed_s > 0 or window.last.host.chassis == "laptop":
+        return  # what moves between two readings speaks against it
+    busy = [gpu for gpu in boards(window) if (busy_pct(gpu) or 0.0) >= _SPINS_PCT]
+    if len(busy) < 2 or not all(_is_light(gpu) and (gpu.temperature_c or 100.0) <= _COLD_C for gpu in busy):
+        return
+    found = _at_little_power(window, busy)
+    hottest = max(gpu.temperature_c or 0.0 for gpu in busy)
+    yield msgspec.structs.replace(
+        found,
+        rule="collective-hang",
+        severity="warning",
+        subject=Subject(kind="host"),
+        summary=f"{names(busy, window.last.gpus)} busy, cold, at idle power: a hang?",
+        cause="spins",
+        cause_text=f"{found.cause_text}; at most {hottest:.0f} °C".replace(", or small kernels", ""),
+        fixes=(
+            "gpumon diagnose --for 2m: if nothing moves it is a hang, or one rank that the others wait for",
+            *found.fixes[2:3],
+            *FIXES_OF_HANGS,
+        ),
+    )
 
 
 def _is_light(gpu: Gpu) -> bool:
