@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 from operator import getitem, itemgetter
 from typing import Any
@@ -13,6 +14,7 @@ from gpumon.logs.csv_clock import Clock
 from gpumon.logs.csv_columns import Column, Convert, Share
 from gpumon.logs.reading import Place
 
+_MILLISECONDS = re.compile(r"\d{3}")
 _CELLS_MAX = 16_384
 """Remembered cells of a column; of power to the hundredth of a watt there may be more."""
 _COUNTER_S = 0.9
@@ -191,8 +193,11 @@ class Table:
             self._time_at, self.clock = found
 
     def _rejoined(self, cells: list[str]) -> list[str] | None:
-        """A name may hold the separator: join what is too much there."""
+        """A name may hold the separator, and so may Python's times (``12:34:56,789``): join what is too much there."""
         extra = len(cells) - self.width
+        at = self._time_at
+        if extra == 1 and self.clock is not None and _MILLISECONDS.fullmatch(cells[at + 1]) and ":" in cells[at]:
+            return [*cells[:at], f"{cells[at]}.{cells[at + 1]}", *cells[at + 2 :]]
         names = [i for i, column in enumerate(self.columns) if column is not None and column.convert is of.words
                  and column.field != of.TIME]  # fmt: skip
         if extra <= 0 or extra > 3 or len(names) != 1:

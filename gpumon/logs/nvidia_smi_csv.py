@@ -65,10 +65,19 @@ class NvidiaSmiCsv:
         if _is_date(line):
             self._tell_time(line)
             return False
-        table = self._table
-        if table is not None and table.is_row(line.split(table.separator)):
+        if self._is_row(line):
             return True
         return headerless.begins(line)
+
+    def _is_row(self, line: str) -> bool:
+        """Whether it is surely a row of the last header's table, after lines of another kind."""
+        table = self._table
+        if table is not None:
+            return table.is_row(line.split(table.separator))
+        if self._meaning is None or len(self._meaning.columns) == 1 or len(line) > _HEADER_MAX:
+            return False
+        table, cells, _ = self._table_of(line, self._meaning)
+        return table.is_row(cells)
 
     def take(self, line: str) -> bool:
         """Read a line; a line of another kind ends the stretch, a damaged row does not."""
@@ -130,25 +139,31 @@ class NvidiaSmiCsv:
 
     def _take_first(self, line: str, found: Meaning) -> bool:
         """The first row after a header: it shows how times and sizes are written."""
-        self._meaning = None
-        width = len(found.columns)
-        cells = _split(line, self._separator, width)
-        if (width == 1 and not _is_value(line)) or (len(cells) != width and not headerless.begins(line)):
+        if len(found.columns) == 1 and not _is_value(line):
             return False
-        padded = [*cells, *[""] * width][:width]
-        found = settled(found, padded)
-        table = Table(_of_processes(found.columns), self._separator, padded)
+        table, cells, doubts = self._table_of(line, found)
+        if len(cells) != table.width and table.cells(line) is None:
+            return self._take_damaged(line, table)  # the next one will be the first
+        self._meaning = None
         because = self._refusal(table)
         if because is not None:
             return self._refuse(line, because)
-        if found.doubts:
-            self._leave_out(f"left out: {', '.join(found.doubts)} (what it measures, or its unit, is not in the name)")
-        row = table.row(cells) if len(cells) == width else None
+        if doubts:
+            self._leave_out(f"left out: {', '.join(doubts)} (what it measures, or its unit, is not in the name)")
+        row = table.row(cells) if len(cells) == table.width else None
         if row is None or not (row[2] or table.is_keyed or table.is_row(cells)):
             return self._take_damaged(line, table)
         self._use(table)
         self._add(row)
         return True
+
+    def _table_of(self, line: str, found: Meaning) -> tuple[Table, list[str], tuple[str, ...]]:
+        """The table that a header and a first row make, the row's cells, and the names that say too little."""
+        width = len(found.columns)
+        cells = _split(line, self._separator, width)
+        padded = [*cells, *[""] * width][:width]
+        found = settled(found, padded)
+        return Table(_of_processes(found.columns), self._separator, padded), cells, found.doubts
 
     def _refusal(self, table: Table) -> str | None:
         names = {of.split_unit(one)[0] for one in self._header.split(self._separator)}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from gpumon.commands.inputs import Input
+from gpumon.diagnosis import diagnose
 from gpumon.logs.nvidia_smi_csv import NvidiaSmiCsv
 from gpumon.logs.reading import Facts, Place, Reading
 from gpumon.sources.demo import simulate
+from tests.builders import ListSource
 from tests.logs.feeding import feed
 from tests.logs.samples.nvidia_smi_csv import (
     APPS,
@@ -270,6 +275,14 @@ def test_other_lines_end_the_stretch_and_rows_resume_it() -> None:
     assert len(readings) == 2
 
 
+def test_a_first_row_may_be_damaged_or_late() -> None:
+    head, *later = LOOP.splitlines()
+    readings, left_out, _ = feed(NvidiaSmiCsv, rows(head, "2026/03/04 05:06:06.100, 0, GPU-1d0c", *later))
+    assert (len(readings), len(left_out)) == (2, 1)
+    readings, left_out, others = feed(NvidiaSmiCsv, rows(head, "bash: nvcc: command not found", *later))
+    assert (len(readings), left_out, len(others)) == (2, [], 1)
+
+
 def test_a_date_between_polls_is_their_time() -> None:
     readings, _, others = feed(NvidiaSmiCsv, DATED)
     assert others == ["Wed Mar  4 05:06:07 UTC 2026"]
@@ -292,6 +305,11 @@ def test_times(stamp: str, time_s: float, has_zone: bool) -> None:
     (reading,) = readings_of(rows("timestamp,index,utilization.gpu", f"{stamp},0,50"))
     assert reading.time_s == pytest.approx(time_s)
     assert reading.has_zone is has_zone
+
+
+def test_milliseconds_after_a_comma_are_part_of_the_time() -> None:
+    text = rows("timestamp,gpu_util_pct,gpu_power_w", *(f"2026-03-04 05:06:07,{ms},50,70.5" for ms in (100, 900)))
+    assert [reading.time_s for reading in readings_of(text)] == [pytest.approx(MORNING), pytest.approx(MORNING + 0.8)]
 
 
 def test_rows_without_gpu_numbers_are_told_apart_by_their_pauses() -> None:
@@ -498,3 +516,15 @@ def test_what_a_demo_run_writes_is_read_again() -> None:
             assert facts["utilization_pct"] == pytest.approx(gpu.utilization_pct, abs=0.5)
             assert facts.get("clocks_event_reasons") == gpu.clocks_event_reasons
             assert facts["power_w"] == pytest.approx(gpu.power_w, abs=0.01)
+
+
+@pytest.mark.parametrize("scenario", ["throttled", "hang"])
+def test_what_a_demo_run_writes_is_judged_like_the_run(scenario: str, tmp_path: Path) -> None:
+    snapshots = list(simulate(scenario, 240, at_s=150))
+    path = tmp_path / "gpus.csv"
+    path.write_text(log(snapshots), encoding="ascii")
+    first, again = (
+        [(alert.finding.rule, alert.finding.severity) for alert in diagnose(source, kind="trace").alerts[:1]]
+        for source in (ListSource(snapshots), Input([path]))
+    )
+    assert first == again != []
