@@ -14,6 +14,7 @@ from gpumon.logs.collect_env import CollectEnv
 from gpumon.logs.dcgm_health import DcgmHealth
 from gpumon.logs.dcgmi_dmon import DcgmiDmonReader
 from gpumon.logs.dmon import DmonReader
+from gpumon.logs.gpustat import Gpustat
 from gpumon.logs.kernel_log import KernelLog
 from gpumon.logs.lines import lines
 from gpumon.logs.memory_summary import MemorySummary
@@ -37,6 +38,7 @@ FORMATS: tuple[type[Reader], ...] = (
     NvidiaSmiQ,
     NvidiaSmiTable,
     Topology,
+    Gpustat,
     NvidiaSmiCsv,
     PrometheusReader,
     DmonReader,

@@ -8,6 +8,7 @@ from statistics import median
 from gpumon import units
 from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
+from gpumon.rules import starved_at_once
 from gpumon.rules.cpu_contention import cpu_contention
 from gpumon.rules.disk_bound import disk_bound
 from gpumon.rules.intake import COLD_PCT, Cause, Intake, intake_of, waits_of
@@ -68,6 +69,7 @@ _BY_HAND = "time 100 batches of the loader alone, and 100 steps on one cached ba
     every_s=5.0,
     clear_s=60.0,
     suppressed_by=("gpu-lost", "driver-stuck", "cpu-training", "collective-hang"),
+    at_once=starved_at_once.starved,
 )
 def data_starved(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for input: the next batch is not ready when the last one is done.

@@ -15,6 +15,7 @@ from gpumon.window import Window
 GIB = 1024.0**3
 _WORKS_PCT = 5.0
 _DEFUNCT = "Z"
+_OF_LATE_S = 20.0
 
 
 class Limits(Protocol):
@@ -45,6 +46,10 @@ def orphans(window: Window, limits: Limits) -> Conclusions:
     found = {dead.uuid: dead for dead in _dead(window)}
     for dead in found.values():
         yield _of_the_dead(window, dead)
+    told = {event.gpu_uuid for event in window.events(_OF_LATE_S) if event.kind == "memory-unowned"}
+    for gpu in leaves(window.last.gpus):
+        if gpu.uuid in told and (gpu.memory_used_bytes or 0) >= limits.unowned_gib * GIB:
+            yield _without_owner(window, gpu)
     host = window.last.host
     if host.sees_host_pids is False or host.processes_hidden is not None:
         return
@@ -97,6 +102,32 @@ def _of_the_dead(window: Window, dead: _Dead) -> Finding:
         ),
         fixes=_fixes(pids, first, "N" if index is None else str(index), is_defunct=is_defunct),
         command=f"ps -o pid,ppid,stat,etime,cmd -p {first} --ppid {first}",
+    )
+
+
+def _without_owner(window: Window, gpu: Gpu) -> Finding:
+    """A tool that looks up the owner of each process found none."""
+    size = (gpu.memory_used_bytes or 0) / GIB
+    which = gpu.index
+    return seen(
+        window,
+        "vram-orphaned",
+        gpu,
+        f"GPU {label(gpu, window.last.gpus)}: {size:.1f} GiB in use, no owner found",
+        ("warning", "possible"),
+        cause="no-owner",
+        cause_text="its process is gone, stuck in the driver, or in another container",
+        fix_text=f"sudo fuser -v /dev/nvidia{which} on the host",
+        evidence=(
+            Evidence(name="in use without an owner", value=round(size, 1), unit="GiB"),
+            shown("utilization", busy_pct(gpu), "%", judged_by="above 0: a kernel never ends" if busy_pct(gpu) else ""),
+        ),
+        fixes=(
+            "look from outside the container first: nvidia-smi and ps on the host know its PID",
+            "ps -eLo pid,stat,wchan:32,cmd | grep ' D'   # threads that no signal reaches keep the memory",
+            "dmesg | grep -i nvrm",
+            f"nobody has it: drain the GPU, sudo nvidia-smi --gpu-reset -i {which}; else reboot. kill -9 does not help",
+        ),
     )
 
 
