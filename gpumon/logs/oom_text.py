@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from gpumon.logs import values
-from gpumon.logs.reading import Place, Use
+from gpumon.logs.reading import Place
 
 PHRASES = (
     "ut of memory",
@@ -117,8 +117,6 @@ class Oom(NamedTuple):
     place: Place | None
     values: dict[str, float]
     """As in the contract: requested_bytes, free_bytes …; what the message does not say is absent."""
-    uses: tuple[Use, ...] = ()
-    """The processes that it names."""
     begins_at: int = 0
     """Where in the text the message begins."""
 
@@ -171,8 +169,8 @@ def _of_torch(text: str) -> Oom | None:
     device = _DEVICE.search(message)
     place = None if device is None else Place(index=int(device[1]))
     _complete(found)
-    uses = _uses(message, place, found)
-    return Oom(place, found, uses, head.start())
+    _neighbours(message, found)
+    return Oom(place, found, head.start())
 
 
 def _complete(found: dict[str, float]) -> None:
@@ -186,8 +184,11 @@ def _complete(found: dict[str, float]) -> None:
         found["reserved_bytes"] = allocated + found["reserved_unallocated_bytes"]
 
 
-def _uses(message: str, place: Place | None, found: dict[str, float]) -> tuple[Use, ...]:
-    """The processes that are named; one of them is the program itself where it does not know its own number."""
+def _neighbours(message: str, found: dict[str, float]) -> None:
+    """What the processes hold that it names; one of them is the program itself where it does not know its own number.
+
+    They are no list of all that is on the GPU, and so none that says who is missing there.
+    """
     named = {int(pid): _bytes(number, unit) for pid, number, unit in _OTHERS.findall(message)}
     mine = None
     reserved = found.get("reserved_bytes")
@@ -206,31 +207,28 @@ def _uses(message: str, place: Place | None, found: dict[str, float]) -> tuple[U
         found["largest_other_pid"] = float(largest)
     elif "process_bytes" in found:
         found["other_processes_bytes"] = 0.0
-    if place is None:
-        return ()
-    return tuple(Use(pid, place, round(size)) for pid, size in named.items())
 
 
 def _of_others(text: str) -> Oom | None:
     """llama.cpp, JAX and TensorFlow."""
     match = _GGML.search(text)
     if match is not None:
-        return Oom(Place(index=int(match[2])), {"requested_bytes": _bytes(match[1], "MiB")}, (), match.start())
+        return Oom(Place(index=int(match[2])), {"requested_bytes": _bytes(match[1], "MiB")}, match.start())
     match = _MALLOC.search(text)
     if match is not None:
-        return Oom(None, {}, (), match.start())
+        return Oom(None, {}, match.start())
     match = _BFC.search(text)
     if match is not None and "not a failure" not in text:
         place = None if match[1] is None else Place(index=int(match[1]))
-        return Oom(place, {"requested_bytes": _bytes(match[2], match[3])}, (), match.start())
+        return Oom(place, {"requested_bytes": _bytes(match[2], match[3])}, match.start())
     match = _TENSOR.search(text)
     if match is not None:
         place = None if match[3] is None else Place(index=int(match[3]))
-        return Oom(place, _of_shape(match[1], match[2]), (), match.start())
+        return Oom(place, _of_shape(match[1], match[2]), match.start())
     start = max(0, text.find("RESOURCE_EXHAUSTED: "))
     match = _XLA.match(text[start : start + 400])
     if match is not None:
-        return Oom(None, {"requested_bytes": _bytes(match[1], match[2])}, (), start)
+        return Oom(None, {"requested_bytes": _bytes(match[1], match[2])}, start)
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from gpumon.logs import cuda_text, loader_text, nccl_text, oom_text, values
-from gpumon.logs.reading import Place, Reading, Use
+from gpumon.logs.reading import Place, Reading
 from gpumon.text import clean
 
 TEXT_MAX = 300
@@ -45,7 +45,6 @@ class _Message(NamedTuple):
 
     place: Place | None
     facts: dict[str, Any]
-    uses: tuple[Use, ...] = ()
     is_open: bool = False
     """Its next line may tell more."""
 
@@ -106,8 +105,6 @@ class TorchLog:
                 time_s=time_s,
                 has_zone=stamp is not None and values.has_zone(stamp.group()),
                 events=tuple((one.place, one.facts) for one in messages),
-                # A message tells of one moment; its neighbours are not watched before and after.
-                uses=messages[0].uses if time_s is None else (),
             )
         )
 
@@ -183,7 +180,7 @@ def _oom(text: str) -> tuple[_Message, ...]:
         # Numbers of a GPU are nobody's prose; but one's own file name or trial may stand before them.
         if "total_bytes" not in oom.values and not reads_like_output(text, oom.begins_at):
             return ()
-        return (_message("cuda-oom", text, oom.begins_at, oom.values, place=oom.place, uses=oom.uses, is_open=True),)
+        return (_message("cuda-oom", text, oom.begins_at, oom.values, place=oom.place, is_open=True),)
     start = oom_text.bare_oom_of(text)
     if start is None or not reads_like_output(text, start):
         return ()
@@ -246,11 +243,10 @@ def _message(
     found: dict[str, float],
     *,
     place: Place | None = None,
-    uses: tuple[Use, ...] = (),
     is_open: bool = False,
 ) -> _Message:
     words = " ".join(text[begins_at : begins_at + 2 * TEXT_MAX].split())
     facts: dict[str, Any] = {"kind": kind, "text": clean(words, TEXT_MAX)}
     if found:
         facts["values"] = dict(found)
-    return _Message(place, facts, uses, is_open)
+    return _Message(place, facts, is_open)

@@ -200,7 +200,7 @@ def _others(oom: Oom, asked: float, total: float) -> Iterator[Reason]:
             (
                 *(() if not pid else (f"ps -fp {pid:.0f}   # whose is it? In a container look on the host",)),
                 "nvidia-smi --query-gpu=index,memory.free --format=csv   # then CUDA_VISIBLE_DEVICES=… a free one",
-                "end the other one, or wait for it: gpumon wait --until free",
+                "ask its owner, end it, or wait until it is done",
                 "sudo nvidia-smi -c EXCLUSIVE_PROCESS   # one process per GPU from now on",
             ),
         )
