@@ -147,15 +147,17 @@ def alike_spans(y: int, old: Row, new: Row) -> list[Span] | None:
     if len(old) != len(new):
         return None
     found: list[tuple[int, int]] = []
-    x = 0
-    for before, after in zip(old, new, strict=True):
+    x = passed = 0
+    for number, (before, after) in enumerate(zip(old, new, strict=True)):
+        if before is after or before == after:
+            continue
         text, style = after
         length = len(text)
-        if before is not after and before != after:
-            if len(before[0]) != length or not (text.isascii() or _is_narrow(text)):
-                return None
-            found += [(x, x + length)] if before[1] != style else _text_differences(before[0], text, x)
-        x += length
+        if len(before[0]) != length or not (text.isascii() or _is_narrow(text)):
+            return None
+        x += sum([len(unchanged) for unchanged, _ in new[passed:number]])
+        found += [(x, x + length)] if before[1] != style else _text_differences(before[0], text, x)
+        x, passed = x + length, number + 1
     return _merged(y, found)
 
 

@@ -22,8 +22,9 @@ _FEW_GPUS = 4
 _FEW_PROCESSES = 32
 _MANY_PROCESSES = 48
 _PERIOD_S = 2.0
+_MANY_PERIOD_S = 4.0
 _SLOW_PERIOD_S = 5.0
-"""For the many helpers of large jobs: two seconds would cost a quarter percent of a core."""
+"""For the many processes of large jobs: two seconds would cost a quarter percent of a core."""
 _ROLE_AGAIN_S = 5.0
 _MAPS_AT_ONCE = 2
 """The maps of a big trainer take milliseconds: 64 of them in one reading would be seen as a stutter."""
@@ -102,14 +103,13 @@ class ProcessReader:
         """How often to read whom, by how many there are."""
         count = len(self._following.watches)
         gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
-        is_small = count <= _FEW_PROCESSES and len(gpus) <= _FEW_GPUS
-        base_s = interval_s if is_small else max(interval_s, _PERIOD_S)
-        return _Pace(
-            interval_s,
-            base_s,
-            base_s if count <= _MANY_PROCESSES else max(interval_s, _SLOW_PERIOD_S),
-            max(interval_s, _PERIOD_S if is_small else _SLOW_PERIOD_S),
-        )
+        if count > _MANY_PROCESSES:
+            holder_s, helper_s, counters_s = _MANY_PERIOD_S, _SLOW_PERIOD_S, _SLOW_PERIOD_S
+        elif count > _FEW_PROCESSES or len(gpus) > _FEW_GPUS:
+            holder_s, helper_s, counters_s = _PERIOD_S, _PERIOD_S, _SLOW_PERIOD_S
+        else:
+            holder_s, helper_s, counters_s = interval_s, interval_s, _PERIOD_S
+        return _Pace(interval_s, *(max(interval_s, seconds) for seconds in (holder_s, helper_s, counters_s)))
 
     def _is_resting(self, last: _Answer, holders: Mapping[int, GpuUse], now: float, pace: _Pace) -> bool:
         """Nobody came or went, and nobody is due: the last answer stands, and nothing is looked at."""

@@ -29,8 +29,9 @@ RARE_S = 10.0
 """Lists of graphics processes, modes; PCIe throughput by the call that blocks 20 ms."""
 POWER_WINDOW_S = 0.9
 """Energy counters move in steps of up to 100 ms: at short intervals the mean reaches further back."""
-EARLY_S = 0.05
-"""A pass that comes a little early still counts as the one that is due."""
+EARLY_S = 0.2
+"""A pass that comes so much too early still counts as the one that is due: after a start in which the first GPUs were
+asked well before the last ones, the lists of all are asked for in one pass again."""
 
 PERSISTENT_HANG_S, HANG_S = 10.0, 30.0
 """A pass over one GPU that takes longer hangs. Without persistence mode healthy calls can take seconds."""
