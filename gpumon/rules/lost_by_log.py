@@ -58,8 +58,9 @@ def _fallen(window: Window, uuid: str | None, told: Sequence[Telling]) -> Findin
         cause=f"xid-{FELL_OFF}",
         cause_text="errors on its PCIe link came before" if link else "power, heat, the slot, or the card itself",
         fix_text="save what you can, reboot the node",
-        evidence=tuple(
-            Evidence(name="the kernel's line", value=one.event.text) for one in (*told[:2], *link[:1]) if one.event.text
+        evidence=(
+            Evidence(name="address", value=address(uuid, text)),
+            *(Evidence(name="the kernel's line", value=one.event.text) for one in (*told[:2], *link[:1])),
         ),
         fixes=(*GONE[:-1], *((RESEAT,) if link else ()), GONE[-1]),
         command="dmesg | grep -i nvrm",
@@ -83,6 +84,7 @@ def _not_started(uuid: str | None, told: Sequence[Telling]) -> Finding:
         cause_text=f"{said}{often}: loose, dead, no power",
         fix_text="power the machine off, then on; reseat the card",
         evidence=(
+            Evidence(name="address", value=place),
             Evidence(name="attempts that failed", value=float(count)),
             Evidence(name="the kernel's line", value=text),
         ),
