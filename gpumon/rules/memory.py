@@ -146,11 +146,12 @@ def _blocks(floors: Sequence[float | None], ages: Sequence[float], seconds: floa
 
 def increase(window: Window, rank: Rank, field: str, seconds: float) -> float | None:
     """How much a count rose; a count that fell began anew. None where it is not reported."""
-    known = [value for value in window.series(rank, field, seconds) if value is not None]
+    values = window.series(rank, field, seconds)
+    if len(values) > 1 and values[-1] is not None and values.count(values[-1]) == len(values):
+        return 0.0  # nearly always, and seen fast
+    known = [value for value in values if value is not None]
     if len(known) < 2:
         return None
-    if min(known) == max(known):
-        return 0.0
     return sum(max(0.0, later - earlier) for earlier, later in pairwise(known))
 
 

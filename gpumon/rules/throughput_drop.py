@@ -129,7 +129,12 @@ def _judge(window: Window, job: Job, gpus: Sequence[Gpu], ranks: Sequence[Rank],
         witnesses = gpus[:: max(1, len(gpus) - 1)]  # they all get the same done
     else:
         witnesses = gpus
-    if not ranks and _is_as_fast(window, witnesses, seen_s, limits):
+    is_as_fast = (
+        _steps_as_fast(window, gpus[0], ranks[0], seen_s, limits)
+        if ranks
+        else _is_as_fast(window, witnesses, seen_s, limits)
+    )
+    if is_as_fast:
         return None
     pace = _steps(window, gpus, ranks[0], seen_s) if ranks else _activity(window, witnesses, seen_s)
     drop = _drop(pace, limits)
@@ -171,14 +176,31 @@ def _activity(window: Window, gpus: Sequence[Gpu], seconds: float) -> _Pace:
     return _pace(window, gpus, "sm_active_pct", values, seconds)
 
 
+def _stretches(seconds: float, limits: Limits) -> tuple[tuple[float, float], ...]:
+    """How long and how long ago: now, at the beginning, and between them."""
+    now, first = limits.held_s / 2, limits.before_s
+    return (now, 0.0), (first, seconds - first), (seconds - first - now, now)
+
+
+def _steps_as_fast(window: Window, gpu: Gpu, rank: Rank, seconds: float, limits: Limits) -> bool:
+    """The same of the steps that a probe counts."""
+    seconds = min(seconds, window.elapsed_s)
+    if seconds < limits.before_s + limits.held_s or window.mean(gpu, PAUSED_FIELD, seconds):
+        return False
+    field = "samples_per_s" if rank.samples_per_s else "step_s"
+    means = [window.mean(rank, field, length_s, ago_s=ago_s) for length_s, ago_s in _stretches(seconds, limits)]
+    known = [mean for mean in means if mean]
+    done = known if field == "samples_per_s" else [1.0 / mean for mean in known]
+    return len(done) == len(means) and done[0] >= (1.0 - 0.004 * limits.drop_pct) * max(done)
+
+
 def _is_as_fast(window: Window, gpus: Sequence[Gpu], seconds: float, limits: Limits) -> bool:
     """A cheap look at both ends and between them: nothing was clearly faster than the last minute is."""
     seconds = min(seconds, window.elapsed_s)
-    now, first = limits.held_s / 2, limits.before_s
-    if seconds < first + limits.held_s or window.mean(gpus[0], PAUSED_FIELD, seconds):
+    if seconds < limits.before_s + limits.held_s or window.mean(gpus[0], PAUSED_FIELD, seconds):
         return False
     done: list[float] = []
-    for length_s, ago_s in ((now, 0.0), (first, seconds - first), (seconds - first - now, now)):
+    for length_s, ago_s in _stretches(seconds, limits):
         total = 0.0
         for gpu in gpus:
             active = window.mean(gpu, "sm_active_pct", length_s, ago_s=ago_s)

@@ -209,7 +209,7 @@ def cooling_degraded(draw: Draw) -> Plan:
     """A fan that stands still, dust that needs the fan at its highest, or a cooler worse than its siblings'."""
     rng = draw.rng
     kind = rng.choice(("stopped", "dusty", "worse"))
-    machine = draw.machine(has_fan, least=4 if kind == "worse" else 1)
+    machine = draw.machine(has_fan, least=2 if kind == "worse" else 1)
     gpu = draw.gpu(machine)
     plan = _loaded(draw, Plan(machine=machine), gap_share=0.006)
     factor = {"stopped": 1.0, "dusty": rng.uniform(1.15, 1.45), "worse": rng.uniform(1.1, 1.8)}[kind]
