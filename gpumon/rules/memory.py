@@ -35,7 +35,8 @@ class Holding(NamedTuple):
 
     gpu: Gpu
     job: Job
-    trainer: Process
+    trainer: Process | None
+    """None where no process is seen, as in a log."""
     rank: Rank | None
 
 
@@ -66,8 +67,8 @@ def holdings(window: Window) -> Iterator[Holding]:
         if gpu.is_lost or gpu.memory_is_shared or job is None or job.kind == "serving":
             continue
         trainer = trainer_of(job, gpu.uuid, processes)
-        if trainer is not None:
-            yield Holding(gpu, job, trainer, window.rank_of(trainer.pid))
+        if trainer is not None or not job.trainers:
+            yield Holding(gpu, job, trainer, None if trainer is None else window.rank_of(trainer.pid))
 
 
 def used_pct(gpu: Gpu) -> float | None:
@@ -77,8 +78,10 @@ def used_pct(gpu: Gpu) -> float | None:
     return 100.0 * gpu.memory_used_bytes / gpu.memory_total_bytes
 
 
-def is_pool(trainer: Process) -> bool:
+def is_pool(trainer: Process | None) -> bool:
     """Its framework takes most of the memory at the start and gives it out by itself."""
+    if trainer is None:
+        return False
     named = (trainer.framework or "").lower()
     libraries = " ".join(trainer.libraries or ()).lower()
     return any(pool in named or f"lib{pool}" in libraries for pool in _POOLS)
@@ -159,7 +162,8 @@ def subject_of(found: Sequence[Holding]) -> Subject:
     """One GPU with its process, or the job where several of its GPUs are concerned."""
     first = found[0]
     if len(found) == 1:
-        return Subject(kind="gpu", gpu=first.gpu.index, uuid=first.gpu.uuid, pid=first.trainer.pid, job=first.job.id)
+        pid = None if first.trainer is None else first.trainer.pid
+        return Subject(kind="gpu", gpu=first.gpu.index, uuid=first.gpu.uuid, pid=pid, job=first.job.id)
     return Subject(kind="job", job=first.job.id)
 
 
