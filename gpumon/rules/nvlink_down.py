@@ -10,6 +10,7 @@ from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severit
 from gpumon.rules import links_by_log, thermal
 from gpumon.rules.limiters import boards
 from gpumon.rules.links import Growth, growth
+from gpumon.rules.one_reading import AGAIN
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -37,6 +38,17 @@ _FIXES = (
 )
 
 
+def _at_once(window: Window, limits: Limits) -> Conclusions:
+    """The same of one reading, a little less sure: a neighbour's reset takes links down for a moment."""
+    for one in _judge(window, limits):
+        if isinstance(one, Finding):
+            yield msgspec.structs.replace(
+                one,
+                confidence="likely" if one.confidence == "certain" else "possible",
+                fixes=(AGAIN, *one.fixes),
+            )
+
+
 @rule(
     "nvlink-down",
     limits=Limits,
@@ -44,6 +56,7 @@ _FIXES = (
     hold_s=10.0,
     clear_s=30.0,
     suppressed_by=("gpu-lost", "driver-stuck"),
+    at_once=_at_once,
 )
 def nvlink_down(window: Window, limits: Limits) -> Conclusions:
     """An NVLink that was up is down, its fabric is not ready, or its errors grow.
@@ -68,6 +81,10 @@ def nvlink_down(window: Window, limits: Limits) -> Conclusions:
         corrected errors are normal: the link repeats the transfer.
     """
     yield from links_by_log.switch_errors(window)
+    yield from _judge(window, limits)
+
+
+def _judge(window: Window, limits: Limits) -> Conclusions:
     cards = [gpu for gpu in boards(window) if not gpu.mig_enabled]
     waiting = [gpu for gpu in cards if _lacks_fabric(window, gpu)]
     if waiting:
