@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity
 from gpumon.rules import links_by_log, thermal
 from gpumon.rules.lanes import narrower_than_siblings
-from gpumon.rules.limiters import boards
+from gpumon.rules.limiters import boards, together
 from gpumon.rules.links import growth, has_slot, pcie_bytes_per_s, replay_budget, traffic_bytes_per_s
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.rule import Conclusions, rule
@@ -86,7 +87,9 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
     yield from links_by_log.narrow_links(window)
     if window.last.host.chassis == "virtual":
         return
-    for gpu in boards(window):
+    cards = tuple(boards(window))
+    slow: list[Finding] = []
+    for gpu in cards:
         busy = window.mean(gpu, "utilization_pct", limits.window_s)
         is_awake = gpu.performance_state in {None, "P0", "P1", "P2"}
         if not has_slot(gpu) or busy is None or busy < limits.busy_pct or not is_awake:
@@ -96,8 +99,21 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
             yield Abstention(rule="pcie-degraded", because=because, subject=thermal.subject_of(gpu))
             continue
         found = _degraded(window, gpu, limits) or _repeating(window, gpu, limits)
-        if found is not None:
+        if isinstance(found, Finding) and found.cause != "replays":
+            slow.append(found)
+        elif found is not None:
             yield found
+    yield from _alike(slow, len(cards))
+
+
+def _alike(slow: Sequence[Finding], cards: int) -> Iterator[Finding]:
+    """One finding where most cards have the same slow link: it is the board's, or the riser's of each."""
+    links = {(one.severity, one.evidence[0].value, one.evidence[0].was) for one in slow}
+    if len(links) != 1:
+        yield from slow
+        return
+    _, now, best = links.pop()
+    yield from together(slow, cards, f"are on {now} links, not {best}")
 
 
 def _degraded(window: Window, gpu: Gpu, limits: Limits) -> Finding | Abstention | None:
