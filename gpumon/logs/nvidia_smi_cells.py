@@ -338,7 +338,8 @@ def said_of(row: Row) -> tuple[dict[str, Any], Told]:
     place = row.place()
     if row.is_dead():
         facts = {name: value for name, value in row.facts.items() if name in {"name", "persistence"}}
-        text = "nvidia-smi shows ERR! for " + ", ".join(dict.fromkeys(row.errors))
+        which = f"GPU {row.bus if row.index is None else row.index}"
+        text = f"nvidia-smi shows ERR! for {which}: {', '.join(dict.fromkeys(row.errors))}"
         return {**facts, "is_lost": True}, [(place, {"kind": "gpu-lost", "text": text})]
     return row.facts, [(place, {"kind": "sensor-error", "text": f"{sensor}: {ERROR}"}) for sensor in row.errors]
 

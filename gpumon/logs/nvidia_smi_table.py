@@ -11,7 +11,7 @@ from gpumon.logs.driver_messages import Message, message
 from gpumon.logs.reading import Place, Reading
 from gpumon.logs.values import has_zone, moment
 
-_VERSIONS = re.compile(r"NVIDIA-SMI +(\d[\d.]{2,15})(?=.{0,60}Driver Version: *(\d[\d.]{2,15}))?")
+_VERSIONS = re.compile(r"NVIDIA-SMI +(?:\d\.(?=\d{3}\.))?(\d[\d.]{2,15})(?=.{0,60}Driver Version: *(\d[\d.]{2,15}))?")
 _CUDA = re.compile(r"CUDA Version: *(\d{1,2}\.\d{1,2})")
 _BEGINS = re.compile(
     r"NVIDIA-SMI {1,60}\d[\d.]{2,15}.{1,60}Driver Version"

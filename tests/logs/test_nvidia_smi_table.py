@@ -17,7 +17,7 @@ from gpumon.logs.reading import Facts, Place, Reading
 from tests import builders
 from tests.logs.feeding import feed
 from tests.logs.samples import nvidia_smi_table as text
-from tests.logs.writers.nvidia_smi_table import log
+from tests.logs.writers.nvidia_smi_table import write
 
 MIB = 1024**2
 
@@ -98,6 +98,7 @@ def test_two_rows_of_the_old_table() -> None:
 def test_oldest_table_writes_mb() -> None:
     reading = only(text.YEAR_2013)
     facts = reading.gpus[0][1]
+    assert reading.host == {"driver_version": "319.37"}, "the tool's own number stands before the driver's"
     assert (facts["fan_pct"], facts["temperature_c"], facts["memory_total_bytes"]) == (35.0, 42.0, 2047 * MIB)
     assert "performance_state" not in facts
     assert "utilization_pct" not in facts
@@ -415,7 +416,7 @@ def test_what_is_written_is_read_again() -> None:
         builders.gpu(2, is_lost=True),
     ]
     written = builders.snapshot(builders.NOON, gpus, [builders.process(77, (0, 1))])
-    first, second = readings_of(log([written, written]))
+    first, second = readings_of(write([written, written]))
     assert first == second
     assert first.time_s == builders.NOON
     one, two, lost = first.gpus

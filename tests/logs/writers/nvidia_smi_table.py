@@ -19,7 +19,7 @@ _MODES = {
 }
 
 
-def log(snapshots: Iterable[Snapshot]) -> str:
+def write(snapshots: Iterable[Snapshot]) -> str:
     """One table after the other, as ``nvidia-smi -l`` prints them."""
     return "".join(map(table, snapshots))
 
