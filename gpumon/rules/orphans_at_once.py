@@ -144,7 +144,9 @@ def _fixes(pids: str, first: str, which: str, *, is_defunct: bool) -> tuple[str,
 
 def _unowned(window: Window, gpu: Gpu) -> float:
     """What is in use beyond what all processes hold; 0 where one of them does not say."""
-    if gpu.is_lost or gpu.memory_is_shared or gpu.memory_used_bytes is None or gpu.memory_total_bytes is None:
+    if gpu.is_lost or gpu.memory_is_shared or gpu.mig_enabled:
+        return 0.0
+    if gpu.memory_used_bytes is None or gpu.memory_total_bytes is None:
         return 0.0
     held = [one.gpu_memory_bytes[gpu.uuid] for one in window.last.processes if gpu.uuid in one.gpu_memory_bytes]
     return 0.0 if None in held else gpu.memory_used_bytes - float(sum(size or 0 for size in held))

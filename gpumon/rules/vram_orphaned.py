@@ -61,6 +61,8 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
     for gpu in leaves(window.last.gpus):
         if gpu.is_lost or gpu.memory_is_shared or gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
             continue
+        if gpu.mig_enabled:  # its instances are not shown, and the processes are theirs
+            continue
         holders = [one for one in window.last.processes if gpu.uuid in one.gpu_memory_bytes]
         if any(_MPS in f"{one.name or ''} {one.command or ''}" for one in holders):
             continue

@@ -427,3 +427,14 @@ def test_what_is_written_is_read_again() -> None:
     assert "power_limit_w" not in two[1]
     assert [(use.pid, use.gpu.index) for use in first.uses] == [(77, 0), (77, 1)]
     assert first.is_complete_process_list
+
+
+def test_instances_that_are_written_are_read_again() -> None:
+    parent = builders.gpu(0, mig_enabled=True, utilization_pct=None)
+    part = builders.gpu(1, uuid="MIG-x", mig_parent_uuid=parent.uuid, memory_used_bytes=9 * 1024 * MIB)
+    owner = builders.process(77, (), gpu_memory_bytes={"MIG-x": 8 * 1024 * MIB})
+    reading = only(write([builders.snapshot(builders.NOON, [parent, part], [owner])]))
+    (_, whole), (place, facts) = reading.gpus
+    assert whole["mig_enabled"] is True
+    assert (facts["index"], facts["memory_used_bytes"]) == (1, 9 * 1024 * MIB)
+    assert [(use.pid, use.gpu) for use in reading.uses] == [(77, place)]

@@ -10,6 +10,17 @@ from gpumon.model import Gpu, Process, Snapshot
 _WIDE = "+" + "-" * 89 + "+"
 _SPLIT = "+" + "-" * 41 + "+" + "-" * 24 + "+" + "-" * 22 + "+"
 _DOUBLE = _SPLIT.replace("-", "=").replace("+=", "|=", 1)[:-1] + "|"
+_MIG_SPLIT = "+" + "-" * 18 + "+" + "-" * 34 + "+" + "-" * 11 + "+" + "-" * 23 + "+"
+_MIG_HEAD = (
+    " " * 89,
+    _WIDE,
+    "| MIG devices:                                                                            |",
+    _MIG_SPLIT,
+    "| GPU  GI  CI  MIG |              Shared Memory-Usage |        Vol|        Shared         |",
+    "|      ID  ID  Dev |                Shared BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |",
+    "|                  |                                  |        ECC|                       |",
+    _MIG_SPLIT.replace("-", "=").replace("+=", "|=", 1)[:-1] + "|",
+)
 _MIB = 1024**2
 _MODES = {
     "default": "Default",
@@ -45,6 +56,11 @@ def table(snapshot: Snapshot) -> str:
     for gpu in snapshot.gpus:
         if gpu.mig_parent_uuid is None and not gpu.is_lost:
             lines += [*_gpu(gpu), _SPLIT]
+    instances = {gpu.uuid: gpu for gpu in snapshot.gpus if gpu.mig_parent_uuid is not None}
+    parents = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
+    if instances:
+        lines += [*_MIG_HEAD]
+        lines += [line for gpu in instances.values() for line in _instance(gpu, parents)]
     lines += [" " * 89, _WIDE]
     lines += [
         "| Processes:                                                                              |",
@@ -52,8 +68,8 @@ def table(snapshot: Snapshot) -> str:
         "|        ID   ID                                                               Usage      |",
         "|" + "=" * 89 + "|",
     ]
-    indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus if not gpu.is_lost}
-    rows = sorted(row for process in snapshot.processes for row in _process(process, indices))
+    places = {gpu.uuid: _place(gpu, parents) for gpu in snapshot.gpus if not gpu.is_lost}
+    rows = sorted(row for process in snapshot.processes for row in _process(process, places))
     lines += [row for _, row in rows] or [f"|  {'No running processes found':<87}|"]
     return "\n".join([*lines, _WIDE, ""])
 
@@ -82,13 +98,32 @@ def _gpu(gpu: Gpu) -> tuple[str, str, str]:
     )
 
 
-def _process(process: Process, indices: dict[str, int]) -> Iterable[tuple[tuple[int, int], str]]:
+def _instance(gpu: Gpu, parents: dict[str, int]) -> tuple[str, ...]:
+    memory = f"{_mib(gpu.memory_used_bytes):>18} / {_mib(gpu.memory_total_bytes)}"
+    counts = f"{gpu.sm_count or 14:>2} {gpu.ecc_uncorrected or 0:>6}"
+    names = f"|{parents[gpu.mig_parent_uuid or '']:>3} {gpu.index + 1:>4}   0 {gpu.index:>3}  |"
+    return (
+        f"{names}{memory:<34}| {counts:<9} |  1   0    0    0    0 |",
+        "|                  |                 0MiB / 16383MiB  |           |                       |",
+        _MIG_SPLIT,
+    )
+
+
+def _place(gpu: Gpu, parents: dict[str, int]) -> tuple[int, str, str]:
+    """Number of its GPU, of the GPU instance and of the compute instance."""
+    if gpu.mig_parent_uuid is None:
+        return gpu.index, "N/A", "N/A"
+    return parents[gpu.mig_parent_uuid], f"{gpu.index + 1}", "0"
+
+
+def _process(process: Process, places: dict[str, tuple[int, str, str]]) -> Iterable[tuple[tuple[int, int], str]]:
     for uuid, held in process.gpu_memory_bytes.items():
-        if uuid in indices:
+        if uuid in places:
+            index, gi, ci = places[uuid]
             name = (process.command or process.name or "[Not Found]").split()[0]
             shown = name if len(name) <= 31 else "..." + name[-28:]
-            row = f"| {indices[uuid]:>4}   N/A  N/A {process.pid:>15}      C   {shown:<33} {_mib(held):>9} |"
-            yield (indices[uuid], process.pid), row
+            row = f"| {index:>4} {gi:>5} {ci:>4} {process.pid:>15}      C   {shown:<33} {_mib(held):>9} |"
+            yield (index, process.pid), row
 
 
 def _unit(value: float | None, unit: str) -> str:
