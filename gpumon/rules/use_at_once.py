@@ -34,7 +34,7 @@ _BUSY_PCT, _REST_PCT = 95.0, 1.0
 _SPINS_PCT, _COLD_C = 98.0, 45.0
 _LITTLE_POWER, _WORKS_POWER = 0.35, 0.3
 """Shares of the way from idle to the limit."""
-_LITTLE_MEMORY_PCT = 25.0
+_LITTLE_MEMORY_PCT, _NO_MEMORY_PCT = 25.0, 5.0
 _HIGH_CLOCK = 0.8
 _HELD_BYTES, _HELD_SHARE = 1e9, 0.05
 
@@ -80,7 +80,12 @@ def collective_hang(window: Window, _limits: object) -> Conclusions:
 def _is_light(gpu: Gpu) -> bool:
     """Little power for all that is known of its clock and its memory; without GPM, which would say more."""
     share, default = power_share(gpu, None), gpu.power_default_limit_w
-    if share is None or share >= _LITTLE_POWER or gpu.sm_active_pct is not None or _LAPTOP.search(gpu.name or ""):
+    if gpu.sm_active_pct is not None or _LAPTOP.search(gpu.name or ""):
+        return False
+    if share is None:  # its limit is not told: a card at work reads memory and is warm
+        reads = gpu.memory_utilization_pct
+        return reads is not None and reads < _NO_MEMORY_PCT and (gpu.temperature_c or 100.0) <= _COLD_C
+    if share >= _LITTLE_POWER:
         return False
     if default is not None and gpu.power_limit_w is not None and gpu.power_limit_w > 1.02 * default:
         return False
@@ -88,12 +93,15 @@ def _is_light(gpu: Gpu) -> bool:
         return False
     if gpu.sm_clock_mhz is not None and gpu.sm_clock_max_mhz:
         return gpu.sm_clock_mhz >= _HIGH_CLOCK * gpu.sm_clock_max_mhz
+    if gpu.performance_state is None:
+        return gpu.memory_utilization_pct is not None and gpu.memory_utilization_pct < _LITTLE_MEMORY_PCT
     return gpu.performance_state in _AWAKE and (gpu.memory_utilization_pct or 0.0) < _LITTLE_MEMORY_PCT
 
 
 def _at_little_power(window: Window, gpus: Sequence[Gpu]) -> Finding:
     first = gpus[0]
     watts = [gpu.power_w or 0.0 for gpu in gpus]
+    limit = "" if first.power_limit_w is None else f" of {first.power_limit_w:.0f}"
     range_w = f"{min(watts):.0f}" + (f"–{max(watts):.0f}" if len(gpus) > 1 else "")
     return seen(
         window,
@@ -102,7 +110,7 @@ def _at_little_power(window: Window, gpus: Sequence[Gpu]) -> Finding:
         f"{names(gpus, window.last.gpus)} busy, but at little power",
         ("info", "possible"),
         cause="collective-or-small-kernels",
-        cause_text=f"{range_w} of {first.power_limit_w or 0:.0f} W: waiting in a collective, or small kernels",
+        cause_text=f"{range_w}{limit} W: waiting in a collective, or small kernels",
         fix_text="read it again over two minutes",
         evidence=(
             shown("busy", busy_pct(first), "%", judged_by=f"≥ {_BUSY_PCT:g}%"),
