@@ -28,7 +28,7 @@ USUAL_S = 1.0
 """Assumed between two readings of a format that gives neither times nor an interval."""
 GPUS_MAX, USES_MAX, EVENTS_MAX = 128, 4096, 10_000
 """Kept of one machine and one moment: more than any has, and a bound for hostile input."""
-_PACE = ((3_600, 1.0), (14_000, 5.0), (math.inf, 30.0))
+_PACE = ((3_600, 1.0), (7_200, 10.0), (math.inf, 30.0))
 """So many snapshots into a log, and the least time between two of them: an hour is judged second by second."""
 _NEARLY = 0.75
 _MEANS = (
