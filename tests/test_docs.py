@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpumon.cli import run
 from make_docs import BEGIN, END, ROOT, defaults, rule_table
 
 
@@ -21,6 +24,15 @@ def test_ci_runs_the_readmes_test_command() -> None:
     """The last command of .ci/run is, word for word, the README's."""
     command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").strip().splitlines()[-1]
     assert f"```sh\n{command}\n```" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_readme_shows_a_real_diagnosis(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the README prints below ``$ gpumon diagnose`` is what the program prints."""
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("$ gpumon diagnose ")[1].split("```")[0]
+    file, _, wanted = shown.partition("\n")
+    monkeypatch.chdir(ROOT)
+    run(["diagnose", file])
+    assert capsys.readouterr().out == wanted
 
 
 def test_pictures_exist() -> None:

@@ -104,9 +104,9 @@ def to_lines(found: Diagnosis) -> list[str]:
         f"gpumon {__version__}",
         f"{found.kind} {found.name}",
         "one reading" if found.samples == 1 else f"{units.duration(found.duration_s)}, {found.samples} samples",
-        _counted(sum(gpu.mig_parent_uuid is None for gpu in found.gpus), "GPU"),
+        _counted(sum(gpu.mig_parent_uuid is None for gpu in found.gpus), "GPU") if found.gpus else "",
     ]
-    lines = [" · ".join(facts), *_caveats(found)]
+    lines = [" · ".join(filter(None, facts)), *_caveats(found)]
     if found.is_healthy():
         lines.append(f"● HEALTHY  nothing of warning or worse{_SO_FAR if _is_brief(found) else ''}")
     for alert in found.alerts:
