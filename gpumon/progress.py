@@ -25,7 +25,9 @@ _KEPT = 240
 _KNOWN_S = 60.0
 _STEPS_KEPT = 2000
 _ALIVE_S = 2.5
-"""So long must signs of progress last: a single odd reading ends no stretch without them."""
+"""So long must signs of progress last, together: a single odd reading ends no stretch without them."""
+_QUIET_FOR_ONE = 12.0
+"""So many seconds without them undo one: ranks that starve come and go, and a reading seldom meets their work."""
 _SPINS_PCT = 90.0
 _IDLE_PCT = 10.0
 _OF_TRAINING = 0.6
@@ -116,11 +118,12 @@ class _Pace:
         """Another sample without a probe."""
         if is_quiet:
             self.quiet_s = (self.quiet_s or 0.0) + seconds
-            self.alive_s = 0.0
+            self.alive_s = max(0.0, self.alive_s - seconds / _QUIET_FOR_ONE)
             return
         self.alive_s += seconds
-        if self.quiet_s is None or self.alive_s >= _ALIVE_S:
+        if not self.quiet_s or self.alive_s >= _ALIVE_S:
             self.end_stretch()
+            self.alive_s = 0.0
         else:
             self.quiet_s += seconds
 

@@ -133,4 +133,6 @@ def waits_for_input(trainer: Process, workers: tuple[Process, ...], host: Host) 
     if (host.io_pressure_pct or 0.0) >= 20.0 and (host.disk_busy_pct or 0.0) >= 70.0:
         return True
     is_remote = any(is_on_network(process) for process in (trainer, *workers))
-    return cpu < 60.0 and is_remote and (host.net_rx_bytes_per_s or 0.0) >= 1e6
+    # Where each read takes long hardly anything comes in, and FUSE waits are no disk waits: all of them just sleep.
+    arrives, sleeps = (host.net_rx_bytes_per_s or 0.0) >= 1e6, (trainer.main_thread_cpu_pct or 100.0) < 50.0
+    return cpu < 60.0 and is_remote and (arrives or sleeps)

@@ -57,6 +57,8 @@ class _Seen(NamedTuple):
     """What makes every launch wait, where it can be seen."""
     is_alone: bool
     """The process drives no other GPU."""
+    is_only: bool
+    """Nor does the job, here or elsewhere."""
     strength: float = 0.0
 
 
@@ -141,7 +143,8 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         calm = mean_of(window.mean(worker, "cpu_pct", seconds) for worker in workers)
         main = window.mean(trainer, "main_thread_cpu_pct", seconds) or hot
         is_alone = len(trainer.gpu_memory_bytes) == 1
-        seen = _Seen(gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer), is_alone)
+        is_only = is_alone and len(job.gpu_uuids) == 1 and (trainer.world_size or 1) == 1
+        seen = _Seen(gpu, trainer, picture, hot, main, calm, has_probe, seconds, _switch(trainer), is_alone, is_only)
         strength = _strength(window, seen, limits)
         if strength >= 0.8:
             yield seen._replace(strength=strength)
@@ -157,6 +160,8 @@ def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
     most = (limits.alone_power_pct if seen.is_alone else limits.power_pct) / 100.0
     is_light = picture.power_share is None or picture.power_share < most
     is_sure = seen.switch is not None or seen.has_probe
+    # It computes for so much longer than the only GPU does that it must do so while that idles.
+    is_sure = is_sure or (seen.is_only and seen.main_cpu_pct - picture.busy_pct >= 100.0 - limits.busy_below_pct)
     if not (is_even or is_hollow) or not (is_light or is_sure) or _is_full_at_times(samples):
         return 0.0
     gap = (100.0 - picture.busy_pct) / (100.0 - limits.busy_below_pct)

@@ -17,8 +17,8 @@ def _starved(draw: Draw, plan: Plan, lost: float | None = None) -> Plan:
     plan.truth, plan.faulty_from, plan.healthy_to = Rate("starved_s", "launched_s"), 20.0, 5.0
     plan.level = None if lost is None else f"{lost:.2f}"
     plan.after_s = draw.rng.choice((0.0, 0.0, 240.0))
-    # A loader that becomes too slow uses up first what it had prepared ahead.
-    plan.is_slow = not plan.is_static
+    # A loader that is too slow uses up first what it had prepared ahead.
+    plan.is_slow = True
     return plan
 
 
