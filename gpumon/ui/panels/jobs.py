@@ -99,7 +99,8 @@ def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLine
     keys: list[str | None] = [None]
     notes = [HOST_PIDS] if last.host.sees_host_pids is False else []
     if not jobs and not notes:
-        notes = [NO_JOB]
+        hidden = last.host.processes_hidden
+        notes = [NO_JOB if hidden is None else f"{hidden[:1].upper()}{hidden[1:]}."]
     if jobs:
         rows.append(_heads(table))
         keys.append(None)
