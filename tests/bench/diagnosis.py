@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--split", choices=("dev", "test"), default="dev")
     parser.add_argument("--quick", action="store_true", help="one run of each kind, no ablations")
     parser.add_argument("--faults", type=int, default=8, help="runs of each fault")
+    parser.add_argument("--first", type=int, default=0, help="number of the first run of each kind")
     parser.add_argument("--healthy", type=int, default=4, help="runs of each healthy kind")
     parser.add_argument("--long", type=int, default=1, help="long healthy runs of each kind, sampled every 10 s")
     parser.add_argument("--ablate", type=int, default=0, help="runs of each fault per ablation; 0: none")
@@ -49,8 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.quick:
         given.faults = given.healthy = 1
         given.long = given.ablate = 0
-    chosen = _named(cases(given.split, faults=given.faults, healthy=given.healthy), given.only)
-    chosen += _named(_long(given.split, given.long), given.only)
+    chosen = _named(cases(given.split, faults=given.faults, healthy=given.healthy, first=given.first), given.only)
+    chosen += _named(_long(given.split, given.long, given.first), given.only)
     outcomes = run(chosen, given.jobs)
     if given.keep:
         given.keep.write_bytes(msgspec.json.encode(outcomes))
@@ -76,9 +77,10 @@ def _named(chosen: list[Case], part: str | None) -> list[Case]:
     return [case for case in chosen if part is None or part in case.name]
 
 
-def _long(split: str, count: int) -> list[Case]:
+def _long(split: str, count: int, first: int) -> list[Case]:
     """Healthy runs of many hours; they differ from the short ones in their numbers."""
-    short = [case for case in cases(split, faults=0, healthy=count) if case.kind == "healthy"]  # type: ignore[arg-type]
+    drawn = cases(split, faults=0, healthy=count, first=first)  # type: ignore[arg-type]
+    short = [case for case in drawn if case.kind == "healthy"]
     return [
         msgspec.structs.replace(case, number=1000 + case.number, interval_s=10.0, stretch=14.0)
         for case in short

@@ -90,17 +90,17 @@ class Outcome(msgspec.Struct, kw_only=True):
     abstained: dict[str, str] = {}
 
 
-def cases(split: Split, *, faults: int, healthy: int, stretch: float = 1.0) -> list[Case]:
-    """So many runs of every fault (times its weight) and of every confounder."""
+def cases(split: Split, *, faults: int, healthy: int, first: int = 0, stretch: float = 1.0) -> list[Case]:
+    """So many runs of every fault (times its weight) and of every confounder, numbered from ``first`` on."""
     found = [
         Case(split=split, kind="fault", name=name, number=number)
         for name, one in FAULTS.items()
-        for number in range(max(1, round(faults * one.weight)))
+        for number in range(first, first + max(1, round(faults * one.weight)))
     ]
     found += [
         Case(split=split, kind="healthy", name=name, number=number, stretch=stretch)
         for name in CONFOUNDERS
-        for number in range(healthy)
+        for number in range(first, first + healthy)
     ]
     return found
 
