@@ -30,7 +30,10 @@ class Contender(NamedTuple):
     shows: bytes
 
 
-GPUMON = Contender("gpumon", (sys.executable, "-m", "gpumon"), _VALUE)
+_UTILIZATION = rb"9\d ?%"
+"""The same in every density of gpumon's screen."""
+
+GPUMON = Contender("gpumon", (sys.executable, "-m", "gpumon"), _UTILIZATION)
 IDLE = Contender("idle Textual app", (sys.executable, str(_PROGRAMS / "idle_app.py")), rb"ready")
 BARE = Contender("bare NVML loop", (sys.executable, str(_PROGRAMS / "bare_loop.py")), rb"ready \d+")
 

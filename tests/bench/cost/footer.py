@@ -7,10 +7,15 @@ from statistics import mean
 
 from tests.bench.cost.screen import Screen
 
+LAG_S = 6.0
+"""What stands there is of the last five seconds: at first of those before the measurement."""
 _BILL = re.compile(r"self (\d+\.\d+)%")
 
 
 def own_cpu_pct(screen: Screen) -> float | None:
     """The mean of what it said over time; None where it said nothing."""
-    said = [float(found[1]) for _, lines in screen.texts() if (found := _BILL.search(lines[-1]))]
-    return mean(said[len(said) // 5 :]) if said else None
+    texts = screen.texts()
+    said = [
+        float(found[1]) for at_s, lines in texts if at_s > texts[0][0] + LAG_S and (found := _BILL.search(lines[-1]))
+    ]
+    return mean(said) if said else None
