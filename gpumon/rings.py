@@ -10,8 +10,8 @@ from typing import Literal
 
 How = Literal["mean", "min", "max"]
 _NAN = math.nan
-_GROWTH_SLOTS = 128
-"""Rows for which memory is taken at a time."""
+_FIRST_SLOTS = 128
+"""Rows for which memory is taken at first; then it doubles."""
 _EDGE_S = 1e-4
 """Epoch seconds as floats resolve about 1e-7 s: a sample this near to an edge is on it."""
 
@@ -53,8 +53,8 @@ class Rows:
         return self._data[low * width + field : high * width + field + 1 : width].tolist()
 
     def _grow(self, at: int) -> None:
-        slots = min(self.slots, (at // _GROWTH_SLOTS + 1) * _GROWTH_SLOTS)
-        self._data.extend(self._blank * (slots - len(self._data) // self.width))
+        held = len(self._data) // self.width
+        self._data.extend(self._blank * (min(self.slots, max(_FIRST_SLOTS, 2 * held, at + 1)) - held))
 
 
 class Ring:

@@ -250,8 +250,9 @@ class _Drawing:
         if rows.jobs:
             lines = self.charts.keep(
                 ("jobs",),
-                (self.pace.version, view.part, view.process, view.job_offset, view.tier, width, rows.jobs,
-                 view.is_stale, [alert.state for alert in self.frame.alerts]),
+                # Of large jobs the very same table comes several times.
+                (slow.window.last.processes, view.part, view.process, view.job_offset, view.tier, width, rows.jobs,
+                 [subject.is_muted for subject in self.subjects], [alert.state for alert in self.frame.alerts]),
                 lambda: self._job_lines(slow),
             )  # fmt: skip
             self._add(lines.rows, tuple(None if key is None else Target("jobs", key) for key in lines.keys))
