@@ -23,7 +23,9 @@ The body is an object; each key may be absent or null, and a reader ignores keys
 (pytorch, lightning, transformers, deepspeed, keras, tensorflow, jax: who tells the steps), ``source`` (what a step is:
 "optimizer steps", "batches", ...), ``rank``, ``local_rank``, ``world_size``, ``modules`` (name: version, of the
 frameworks that are loaded), ``environment`` (name: value, of the fixed list ``ENVIRONMENT``), ``devices`` (UUIDs, by
-the process's own device number, null where one is not known), ``allocator`` (native, cuda-malloc-async, xla, tf-bfc).
+the process's own device number, null where one is not known), ``allocator`` (native, cuda-malloc-async, xla, tf-bfc),
+``error`` (the name of the exception that ended the program), ``exit_code`` (written by ``gpumon run`` when its child,
+whose file this is, is gone; minus n after signal n). Right after that it unlinks the file: who holds it open reads on.
 
 Slot, ``SLOT_SIZE`` bytes, at index ``seq % SLOTS``, one every ``PERIOD_S``: the fields of ``Slot`` in order, at the
 offsets of ``SLOT``; then from ``PAIRS_AT`` on up to ``PAIRS_MOST`` consecutive steps of the interval as two u32 each,
@@ -63,7 +65,7 @@ OUTSIDE, WAITING = 0, 1
 LOSS_IS_NAN = 1
 """``flags``: the last loss that was told was NaN or infinite."""
 LOSS_IS_KNOWN = 2
-"""A loss was told in this interval."""
+"""This program tells its loss."""
 PEAK_WAS_RESET = 4
 """The program reset the allocator's peak within the interval: ``peak`` is of a part of it."""
 STEPS_WERE_DROPPED = 8

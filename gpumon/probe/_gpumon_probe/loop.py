@@ -1,0 +1,333 @@
+"""What the training loop does: its steps, its waits for data and its pauses, told by hooks and counted here.
+
+Everything that runs in the loop's own thread is here, so it takes no lock, calls no driver and does no I/O. Sums only
+grow; the publisher, in its own thread, reports their differences.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import get_ident
+from collections import deque
+from time import monotonic_ns
+from typing import Callable, NamedTuple
+
+from . import layout
+
+MOST_KEYS = 4096
+FETCHES_BEFORE_BATCHES_COUNT = 20
+"""So many batches without anybody who tells a step: then a batch is a step."""
+STEPS_OF_ANOTHER = 8
+"""An optimizer that steps so often while the leading one does not step takes the lead."""
+STEPS_IN_A_PAUSE = 8
+"""More steps than that in one pause: it is none any more (an exception left it, say)."""
+STEPS_UNTIL_DATA_IS_KNOWN = 3
+"""The first steps still sort out what was fetched before training began."""
+
+
+class Teller(NamedTuple):
+    """Somebody who tells when a step is done; who knows better has the higher rank, and takes over."""
+
+    rank: int
+    framework: str | None
+    unit: str
+
+
+NOBODY = Teller(-1, None, "")
+BATCHES = Teller(0, None, "batches")
+OPTIMIZER = Teller(1, "pytorch", "optimizer steps")
+MANUAL = Teller(9, None, "steps")
+
+
+class Loop:
+    """The state of this process's training loop. There is one, and a fork starts it anew."""
+
+    def __init__(self) -> None:
+        self.start: Callable[[], None] = _nothing
+        """Called once, at the first sign of a loop."""
+        self.read_allocated: Callable[[], int] = _unknown
+        self.is_grad_enabled: Callable[[], bool] = _always
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: another process begins."""
+        self.pid = os.getpid()
+        self.is_started = False
+        self.teller = NOBODY
+        self.framework: str | None = None
+        self.thread = get_ident()
+        self.step = 0
+        self.told = 0
+        self.last_end = 0
+        self.steps: deque[tuple[int, int]] = deque(maxlen=8192)
+        self.timed = 0
+        self.skipped = 0
+        self.told_at_update = 0
+        self.beat = 0
+        self.leader = 0
+        self.leader_steps = 0
+        self.others: dict[int, list[int]] = {}
+        self.wait = 0
+        self.waiting_since = 0
+        self.batches = self.eval_batches = 0
+        self.background = self.restart = 0
+        self.trained: set[int] = set()
+        self.asked: set[int] = set()
+        self.is_evaluating = False
+        self.dropped_wait = 0
+        self.phases: list[int] = []
+        self.paused_steps = 0
+        self.pause_total = self.pause_since = self.pause_seen = 0
+        self.arrived = 0
+        self.forward: int | None = None
+        self.samples: float | None = None
+        self.fetched_samples = 0
+        self.sizes: dict[int, int] = {}
+        self.loss_is_nan: bool | None = None
+        self.is_floor_wanted = False
+        self.floor = -1
+        self.publish_due = 0
+        self.publish: Callable[[], None] = _nothing
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def optimizer_stepped(self, key: int) -> None:
+        """One of perhaps many optimizers did its step: the one that leads counts."""
+        if self.teller.rank > OPTIMIZER.rank or (key != self.leader and not self._leads(key)):
+            return
+        self.leader_steps += 1
+        self.step_ended(OPTIMIZER)
+
+    def _leads(self, key: int) -> bool:
+        """Whether this one leads from now on: the first does, or one that steps much more often than the leader."""
+        if not self.leader:
+            self.leader = key
+            return True
+        if len(self.others) >= MOST_KEYS:
+            self.others.clear()
+        count = self.others.setdefault(key, [0, 0, self.leader_steps])
+        if count[2] != self.leader_steps:
+            count[1], count[2] = 0, self.leader_steps
+        count[0] += 1
+        count[1] += 1
+        if count[1] <= STEPS_OF_ANOTHER and count[0] <= 2 * self.leader_steps + STEPS_OF_ANOTHER:
+            return False
+        self.leader, self.leader_steps = key, 0
+        self.others.clear()
+        self.last_end = 0  # what passed since then was more than one step
+        return True
+
+    def step_ended(self, teller: Teller, absolute: int | None = None, count: int = 1) -> None:
+        """A step is over; ``absolute`` is the count of steps where the teller knows it."""
+        if teller is not self.teller and not self._takes_over(teller, absolute):
+            return
+        now = monotonic_ns()
+        if self.pause_since:
+            self._stepped_in_pause(now)
+        if self.asked:
+            self._remember_data()
+        last = self.last_end
+        if last:
+            step, wait = now - last - (self.pause_total - self.pause_seen), self.wait
+            for _ in range(count):
+                self.steps.append((step // count, wait // count))
+            self.timed += count
+        self.last_end = self.beat = now
+        self.wait = 0
+        self.pause_seen = self.pause_total
+        self.step = self.step + count if absolute is None else absolute
+        self.told += count
+        self.thread = get_ident()
+        if self.is_floor_wanted:
+            self.take_floor()
+        if not self.is_started:
+            self.start()
+        if self.publish_due and now >= self.publish_due:
+            self.publish()
+
+    def _takes_over(self, teller: Teller, absolute: int | None) -> bool:
+        """Whether this step counts: not where who told until now has told it already, or knows better."""
+        if teller.rank < self.teller.rank:
+            return False
+        was_told = self.told > 0
+        self.teller = teller
+        if was_told and absolute is not None:
+            self.step = absolute
+        return not was_told
+
+    def scale_updated(self) -> None:
+        """A mixed-precision step is over; one without an optimizer's step in it was skipped."""
+        if self.told == self.told_at_update and self.teller.rank > BATCHES.rank:
+            self.skipped += 1
+        self.told_at_update = self.told
+
+    def take_floor(self) -> None:
+        """Read what is allocated now, a counter of the allocator: the publisher asked for it."""
+        self.is_floor_wanted = False
+        now = self.read_allocated()
+        if now >= 0 and (self.floor < 0 or now < self.floor):
+            self.floor = now
+
+    # --- data ------------------------------------------------------------------------------------
+
+    def data_asked(self, data: int) -> int:
+        """The loop asks for a batch of the data set ``data``; returns when."""
+        now = monotonic_ns()
+        if not self.phases and self._is_training(data, now):
+            self.asked.add(data)
+        self.waiting_since = now
+        if self.is_floor_wanted:
+            self.take_floor()
+        return now
+
+    def _is_training(self, data: int, now: int) -> bool:
+        """Tell training from evaluation: that is without gradients, or on data that no step was made with."""
+        if not self.is_grad_enabled():
+            is_known = False
+        elif data in self.trained or not self.trained:
+            if self.is_evaluating:
+                self._evaluation_ended(now)
+            return True
+        else:
+            is_known = True
+        if not self.is_evaluating:
+            self.is_evaluating, self.pause_since, self.dropped_wait = True, now, 0
+        return is_known
+
+    def data_came(self, data: int, asked: int) -> None:
+        """The batch is there."""
+        now = monotonic_ns()
+        self.waiting_since = 0
+        if self.phases or self.is_evaluating:
+            self.dropped_wait += now - asked
+            self.eval_batches += 1
+            self.beat = now
+        else:
+            self.arrived = now
+            self.wait += now - asked
+            self.batches += 1
+            self.fetched_samples += self.sizes.get(data, 0)
+            if self.teller.rank <= BATCHES.rank:
+                self._batch_is_step()
+        if not self.is_started:
+            self.start()
+
+    def data_ended(self, asked: int) -> None:
+        """There are no more batches, or the loader failed; the workers' end is waited for as well."""
+        now = monotonic_ns()
+        self.waiting_since = 0
+        if self.phases or self.is_evaluating:
+            self.dropped_wait += now - asked
+        else:
+            self.wait += now - asked
+
+    def loader_starts(self, data: int) -> int:
+        """The loader's ``__iter__`` begins, which starts workers; returns when."""
+        now = monotonic_ns()
+        if not self.phases:
+            self._is_training(data, now)
+        return now
+
+    def loader_started(self, data: int, begun: int, batch_size: object) -> None:
+        """It is over; within a pause its time is the pause's."""
+        if isinstance(batch_size, int):
+            if len(self.sizes) >= MOST_KEYS:
+                self.sizes.clear()
+            self.sizes[data] = batch_size
+        if not self.phases and not self.is_evaluating:
+            self.restart += monotonic_ns() - begun
+
+    def _batch_is_step(self) -> None:
+        if self.batches > FETCHES_BEFORE_BATCHES_COUNT:
+            if self.teller is NOBODY:
+                self.teller, self.step = BATCHES, self.batches - 1
+            self.step_ended(BATCHES)
+
+    def _remember_data(self) -> None:
+        """What was fetched for this step is training data."""
+        if self.told < STEPS_UNTIL_DATA_IS_KNOWN:
+            self.trained = set(self.asked)
+        elif not self.asked <= self.trained:
+            if len(self.trained) >= MOST_KEYS:
+                self.trained.clear()
+            self.trained |= self.asked
+        self.asked.clear()
+
+    def _evaluation_ended(self, now: int) -> None:
+        self.is_evaluating = False
+        self.asked.clear()
+        self.pause_total += now - self.pause_since
+        self.pause_since = 0
+
+    def _stepped_in_pause(self, now: int) -> None:
+        """A step on what looked like evaluation: it was none. Or in a pause whose end nobody told."""
+        if self.is_evaluating and not self.phases:
+            self.is_evaluating = False
+            self.wait += self.dropped_wait
+            self.pause_since = 0
+            return
+        self.pause_total += now - self.pause_since
+        self.pause_since = now
+        self.paused_steps += 1
+        if self.paused_steps > STEPS_IN_A_PAUSE:
+            self.phases.clear()
+            self.is_evaluating = False
+            self.pause_since = 0
+
+    # --- pauses ----------------------------------------------------------------------------------
+
+    def entered(self, phase: int) -> bool:
+        """A pause or a phase of the framework begins; True asks for the matching ``left``."""
+        if self.told and get_ident() != self.thread:
+            return False  # an asynchronous checkpoint, say: the loop goes on
+        now = monotonic_ns()
+        if not self.phases and not self.is_evaluating:
+            self.pause_since = now
+        self.phases.append(phase)
+        self.paused_steps = 0
+        self.beat = now
+        return True
+
+    def left(self) -> None:
+        """The pause is over."""
+        if not self.phases:
+            return
+        self.phases.pop()
+        if not self.phases and not self.is_evaluating and self.pause_since:
+            self.pause_total += monotonic_ns() - self.pause_since
+            self.pause_since = 0
+
+    def forward_ended(self) -> None:
+        """The model's forward is over; what follows may wait for other ranks."""
+        if self.arrived and not self.phases and not self.is_evaluating:
+            self.forward = (self.forward or 0) + monotonic_ns() - self.arrived
+            self.arrived = 0
+
+    def phase(self) -> int:
+        """The number of the phase, as a slot has it."""
+        phases = self.phases
+        if phases:
+            return phases[-1]
+        if self.is_evaluating:
+            return layout.EVAL
+        return layout.TRAIN if self.told or self.batches else layout.INIT
+
+    def paused_ns(self, now: int) -> int:
+        """All pauses so far, the one that goes on included."""
+        since = self.pause_since
+        return self.pause_total + (max(now - since, 0) if since else 0)
+
+
+def _nothing() -> None:
+    """Nobody publishes."""
+
+
+def _unknown() -> int:
+    return -1
+
+
+def _always() -> bool:
+    return True
+
+
+loop = Loop()
