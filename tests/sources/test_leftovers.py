@@ -55,8 +55,9 @@ def test_only_the_gpu_that_is_short_counts(tree: FakeProc) -> None:
     assert (found.pid, found.open_gpus) == (34, ("GPU-b",))
 
 
-def test_a_look_is_kept_for_ten_seconds(tree: FakeProc) -> None:
+def test_a_look_is_kept_for_ten_seconds(tree: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
     """Newcomers are found by the next look; what is gone by then is forgotten."""
+    monkeypatch.setattr(leftovers, "SLICE_S", 60.0)
     look = Leftovers(str(tree.proc))
     assert [one.pid for one in look.look([GPU], (), 100.0)] == [31]
     tree.add(35)
