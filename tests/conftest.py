@@ -15,7 +15,7 @@ REAL_TIME = frozenset(
     " test_nvml test_nvml_faults test_host test_proc test_aside test_kernel_log test_machine test_demo test_leftovers"
     " test_inbox test_attach test_run test_probe".split()
 )
-"""Modules that judge real threads, processes, terminals and clocks: late once is a busy machine, late thrice a fault."""
+"""Modules that judge real threads, processes, terminals and clocks: once late is a busy machine, thrice a fault."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
