@@ -53,7 +53,7 @@ _OFFLOADS = re.compile(r"off.?load|zero.?infinity")
     limits=Limits,
     every_s=10.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "data-starved"),
+    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "pcie-degraded"),
 )
 def h2d_slow(window: Window, limits: Limits) -> Conclusions:
     """Copying batches to the GPU takes a good part of every step.

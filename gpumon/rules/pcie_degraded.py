@@ -32,6 +32,9 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The seconds in which errors are counted; what is allowed depends on lanes and generation."""
 
 
+_FULL_SHARE = 0.4
+
+
 class _Link(NamedTuple):
     gpu: Gpu
     gen: int
@@ -92,7 +95,9 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
     for gpu in cards:
         busy = window.mean(gpu, "utilization_pct", limits.window_s)
         is_awake = gpu.performance_state in {None, "P0", "P1", "P2"}
-        if not has_slot(gpu) or busy is None or busy < limits.busy_pct or not is_awake:
+        if not has_slot(gpu) or busy is None or not is_awake:
+            continue
+        if busy < limits.busy_pct and not _is_full(window, gpu, limits):
             continue
         if None in (gpu.pcie_gen, gpu.pcie_width, gpu.pcie_gen_max, gpu.pcie_width_max):
             because = "the PCIe link and its best are not reported"
@@ -104,6 +109,13 @@ def pcie_degraded(window: Window, limits: Limits) -> Conclusions:
         elif found is not None:
             yield found
     yield from _alike(slow, len(cards))
+
+
+def _is_full(window: Window, gpu: Gpu, limits: Limits) -> bool:
+    """The link is awake by what it carries: a GPU that waits for copies over a slow one is not busy."""
+    most = pcie_bytes_per_s(gpu.pcie_gen, gpu.pcie_width)
+    traffic = traffic_bytes_per_s(window, gpu, limits.window_s)
+    return most is not None and traffic is not None and traffic >= _FULL_SHARE * most
 
 
 def _alike(slow: Sequence[Finding], cards: int) -> Iterator[Finding]:
@@ -130,7 +142,7 @@ def _degraded(window: Window, gpu: Gpu, limits: Limits) -> Finding | Abstention 
             return Abstention(rule="pcie-degraded", because=because, subject=thermal.subject_of(gpu))
         return _slow_link(window, link, ("warning", "likely"), None, strength)
     most = pcie_bytes_per_s(link.gen, link.width) or limits.traffic_bytes_per_s
-    if traffic < min(limits.traffic_bytes_per_s, 0.4 * most):
+    if traffic < min(limits.traffic_bytes_per_s, _FULL_SHARE * most):
         return None
     is_laptop = window.last.host.chassis == "laptop"
     severity: Severity = "critical" if link.is_severe() and not is_laptop else "warning"

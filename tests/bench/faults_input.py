@@ -26,7 +26,14 @@ def _loaded(draw: Draw, machine: Machine, **changes: object) -> Plan:
     return Plan(machine=machine, jobs=(draw.job(machine, eval_every_s=1e9, **changes),))
 
 
-@fault("workers-saturated", "data-starved", causes=("workers-saturated",), budget_s=90.0, weight=2.0)
+@fault(
+    "workers-saturated",
+    "data-starved",
+    causes=("workers-saturated",),
+    also=("throughput-drop",),
+    budget_s=90.0,
+    weight=2.0,
+)
 def workers_saturated(draw: Draw) -> Plan:
     """Preparing a batch takes longer: heavier augmentation, larger images."""
     rng, machine = draw.rng, draw.machine()
@@ -40,7 +47,7 @@ def workers_saturated(draw: Draw) -> Plan:
     return _starved(draw, plan, lost)
 
 
-@fault("too-few-workers", "data-starved", causes=("too-few-workers",), budget_s=90.0)
+@fault("too-few-workers", "data-starved", causes=("too-few-workers",), also=("throughput-drop",), budget_s=90.0)
 def too_few_workers(draw: Draw) -> Plan:
     """The main thread loads by itself, or one or two workers do while cores idle."""
     rng, machine = draw.rng, draw.machine(most=4)
@@ -57,7 +64,7 @@ def too_few_workers(draw: Draw) -> Plan:
     return _starved(draw, plan, lost)
 
 
-@fault("disk-bound", "data-starved", causes=("disk-bound",), budget_s=90.0)
+@fault("disk-bound", "data-starved", causes=("disk-bound",), also=("throughput-drop",), budget_s=90.0)
 def disk_bound(draw: Draw) -> Plan:
     """The page cache has lost the data set and the disk cannot keep up."""
     rng, machine = draw.rng, draw.machine()
@@ -82,7 +89,9 @@ def disk_bound(draw: Draw) -> Plan:
     return _starved(draw, plan, lost)
 
 
-@fault("network-storage-bound", "data-starved", causes=("network-storage-bound",), budget_s=90.0)
+@fault(
+    "network-storage-bound", "data-starved", causes=("network-storage-bound",), also=("throughput-drop",), budget_s=90.0
+)
 def network_storage_bound(draw: Draw) -> Plan:
     """The file server answers slowly: little bandwidth is left, or each read takes long."""
     rng, machine = draw.rng, draw.machine()
@@ -113,7 +122,7 @@ def network_storage_bound(draw: Draw) -> Plan:
     return _starved(draw, plan, lost)
 
 
-@fault("cpu-neighbours", "data-starved", causes=("cpu-contention",), budget_s=90.0)
+@fault("cpu-neighbours", "data-starved", causes=("cpu-contention",), also=("throughput-drop",), budget_s=90.0)
 def cpu_neighbours(draw: Draw) -> Plan:
     """Another user's processes take the cores."""
     rng, machine = draw.rng, draw.machine()
@@ -135,7 +144,7 @@ def cpu_neighbours(draw: Draw) -> Plan:
     return _starved(draw, plan, lost)
 
 
-@fault("cpu-quota", "data-starved", causes=("cpu-contention",), budget_s=90.0)
+@fault("cpu-quota", "data-starved", causes=("cpu-contention",), also=("throughput-drop",), budget_s=90.0)
 def cpu_quota(draw: Draw) -> Plan:
     """A container's quota, or cores forgotten in the job script, are too few for the workers."""
     rng, machine = draw.rng, draw.machine(most=2)
