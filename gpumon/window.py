@@ -223,10 +223,14 @@ class Window:
 
     def aged_events(self, seconds: float) -> tuple[tuple[float, Event], ...]:
         """The same with the seconds before now at which each came to our knowledge."""
-        since, now = self.elapsed_s - seconds, self.elapsed_s
+        now = self.elapsed_s
+        return tuple((now - then, event) for then, event in self.heard(seconds))
+
+    def heard(self, seconds: float) -> Sequence[tuple[float, Event]]:
+        """The same with the monotonic time at which each came to our knowledge."""
         events = self._store.events
-        first = bisect_right(events, since, key=itemgetter(0))
-        return tuple((now - then, event) for then, event in events[first:] if then <= now)
+        first = bisect_right(events, self.elapsed_s - seconds, key=itemgetter(0))
+        return events[first : bisect_right(events, self.elapsed_s, lo=first, key=itemgetter(0))]
 
     def job_of(self, uuid: str) -> Job | None:
         """The job that runs on a GPU."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.kernel_lines import bus_of
 from gpumon.model import Event, Gpu, Subject
+from gpumon.rules.heard import DAY_S, Sorted
 from gpumon.window import Window
 
-DAY_S = 86_400.0
 EPOCH_S = 1e9
 """Times below are seconds since boot, of a log that gives no dates."""
 _START_S = 60.0
@@ -42,22 +42,28 @@ def times(event: Event) -> int:
 
 
 def logged(window: Window, kinds: Collection[str], seconds: float = DAY_S) -> list[Telling]:
-    """Events of some kinds that a log has told and that were heard lately, oldest first, with their true age."""
-    found = [one for kind in kinds for one in _by_kind(window).get(kind, ()) if one[0] < seconds]
+    """Events of some kinds that a log has told and that were heard lately, oldest first, with their true age.
+
+    Xid events are asked for by their number: ``xid-79``.
+    """
+    told, now_s = _BY_KIND.of(window), window.elapsed_s
+    found = [one for kind in kinds for one in told.get(kind, ()) if now_s - one[0] < seconds]
     if len(kinds) > 1:
-        found.sort(key=lambda one: -one[0])
-    return [telling for _, telling in found]
+        found.sort(key=itemgetter(0))
+    return [Telling(_true_age_s(window, now_s - then_s, event), event) for then_s, event in found]
 
 
-@lru_cache(maxsize=2)
-def _by_kind(window: Window) -> dict[str, list[tuple[float, Telling]]]:
-    """What a log has told within a day, with when it was heard; many rules ask."""
-    found: dict[str, list[tuple[float, Telling]]] = {}
-    for age_s, event in window.aged_events(DAY_S):
-        if is_logged(event):
-            true_s = max(0.0, age_s + delay_s(window, age_s, event))
-            found.setdefault(event.kind, []).append((age_s, Telling(true_s, event)))
-    return found
+def _true_age_s(window: Window, age_s: float, event: Event) -> float:
+    return max(0.0, age_s + delay_s(window, age_s, event))
+
+
+def _kind_of(_: Window, heard_at_s: float, event: Event) -> tuple[str, tuple[float, Event]] | None:
+    if not is_logged(event):
+        return None
+    return f"xid-{event.xid}" if event.kind == "xid" else event.kind, (heard_at_s, event)
+
+
+_BY_KIND = Sorted(_kind_of)
 
 
 def driver_started_s(window: Window) -> float | None:

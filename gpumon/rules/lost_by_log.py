@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpumon.model import Evidence, Finding
-from gpumon.rules.incidents import xid_of
 from gpumon.rules.logged import Telling, address, driver_started_s, logged, name_of, stands, subject_of, times
 from gpumon.window import Window
 
@@ -28,8 +27,8 @@ def lost(window: Window) -> Iterator[Finding]:
     """GPUs that the log's last word leaves lost: no reading of them is at hand, nor a driver loaded anew."""
     started_s = driver_started_s(window)
     by_gpu: dict[str | None, list[Telling]] = {}
-    for one in logged(window, ("gpu-lost", "gpu-init-failed", "xid")):
-        if (one.event.kind != "xid" or xid_of(one.event) == FELL_OFF) and stands(one.age_s, started_s):
+    for one in logged(window, ("gpu-lost", "gpu-init-failed", f"xid-{FELL_OFF}")):
+        if stands(one.age_s, started_s):
             by_gpu.setdefault(one.event.gpu_uuid, []).append(one)
     shown = {gpu.uuid for gpu in window.last.gpus}
     for uuid, told in by_gpu.items():

@@ -86,7 +86,7 @@ def _finding(window: Window, incident: Incident, gpu: Gpu | None, job: Job | Non
     is_about_job = lead.blame == "program" and job is not None and not is_suspect
     severity: Severity = incident.severity
     name = who if job is None or not is_about_job else job.name[:20]
-    texts = [line.event.text for line in incident.lines if line.event.text and line.xid.code == lead.code]
+    text = next((line.event.text for line in incident.lines if line.event.text and line.xid.code == lead.code), None)
     wish = incident.wish() if lead.code != RECOVERY_CODE else None
     return Finding(
         rule="xid",
@@ -102,11 +102,11 @@ def _finding(window: Window, incident: Incident, gpu: Gpu | None, job: Job | Non
             *(Evidence(name="address", value=which) for _ in range(isinstance(which, str))),
             *(Evidence(name="the driver asks for", value=wish) for _ in range(wish is not None)),
             *(Evidence(name="process", value=incident.process(pid)) for pid in incident.pids()[:2]),
-            *(Evidence(name="the driver's line", value=text) for text in texts[:1]),
+            *(Evidence(name="the driver's line", value=text) for _ in range(text is not None)),
         ),
         fixes=(*_first_fixes(incident, wish, is_suspect=is_suspect), *xids.fixes_of(lead, which)),
         command=xids.command_of(lead, which),
-        onset_s=first.age_s,
+        onset_s=first.age_s(window),
     )
 
 
