@@ -14,20 +14,24 @@ def began_ago_s(
 ) -> float | None:
     """How long ago the stretch of bad samples began that reaches to now.
 
-    Stretches of good samples up to ``bridge_s`` long lie within it; gaps prove nothing and are passed over.
+    Stretches of good samples up to ``bridge_s`` long lie within it; gaps prove nothing and are passed over. A sample
+    stands for the time since the one before it, where there is one.
     """
-    ages = window.ages(LOOK_BACK_S)
-    values = window.series(subject, field, LOOK_BACK_S)
-    covered = window.covered(LOOK_BACK_S)
+    ages, covered = window.ages(LOOK_BACK_S), window.covered(LOOK_BACK_S)
+    # With the one before them, if it is no further away than the first one covers.
+    values = window.series(subject, field, ages[0] + 1.01 * covered[0] + 0.01)
+    if len(values) == len(ages):
+        values.insert(0, None)
     began: float | None = None
     good_s = 0.0
-    for age, value, cover in zip(reversed(ages), reversed(values), reversed(covered), strict=True):
+    for number in range(len(ages)):
+        value, before = values[-1 - number], values[-2 - number]
         if value is None:
             continue
         if is_bad(value):
-            began, good_s = age + cover, 0.0
+            began, good_s = ages[-1 - number] + (0.0 if before is None else covered[-1 - number]), 0.0
         else:
-            good_s += cover
+            good_s += covered[-1 - number]
             if good_s > bridge_s:
                 break
     return began
