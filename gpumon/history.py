@@ -49,6 +49,8 @@ _SUMMED_SLOTS = 400
 """Rules ask most for the means of one to five minutes."""
 _WINDOWS_KEPT = 600
 """Snapshots whose utilization windows are kept: rules look at three minutes of them, whatever the interval."""
+_READINGS_MAX = 600
+"""How many of the driver's windows one reading stands for at most, where it keeps no ring of them."""
 _WAITS_KEPT = 120
 """Snapshots whose single steps are kept: enough to see a rhythm in them."""
 _TIERS = ((10.0, 2160), (60.0, 1440))
@@ -198,7 +200,8 @@ class History:
         if ring and interval_s:
             self._rates[gpu.uuid] = len(ring) / interval_s
         elif busy is not None and not ring:
-            ring = (busy,) * max(1, round(self._rates.get(gpu.uuid, 0.0) * (interval_s or 0.0)))
+            missed = self._rates.get(gpu.uuid, 0.0) * min(interval_s or 0.0, self._store.timeline.cover(row))
+            ring = (busy,) * max(1, min(_READINGS_MAX, round(missed)))
         values[self._utilization] = _NAN if busy is None else busy
         slots = self._store.rings.setdefault(gpu.uuid, [None] * _WINDOWS_KEPT)
         slots[row % len(slots)] = (row, ring)

@@ -306,3 +306,14 @@ def test_running_sums_are_the_sums(
     assert found[1] == pytest.approx(sum(cover_s for _, cover_s in known), abs=1e-6)
     scale = max([abs(value or 0.0) for value, _ in written.values()] + [1.0])
     assert found[0] == pytest.approx(sum((value or 0.0) * cover_s for value, cover_s in known), abs=1e-9 * scale)
+
+
+def test_a_long_gap_is_not_filled_with_windows() -> None:
+    """A reading without a ring after a year stands for no more than a few minutes of them."""
+    history = History()
+    history.append(builders.snapshot(builders.NOON, [builders.gpu(utilization_samples_pct=(1.0,) * 6)]))
+    history.append(
+        builders.snapshot(builders.NOON + 1, [builders.gpu(utilization_samples_pct=(1.0,) * 6)], interval_s=1.0)
+    )
+    window = history.append(builders.snapshot(builders.NOON + 4e7, [builders.gpu()], interval_s=4e7))
+    assert len(window.samples(builders.uuid(0), 60.0)) <= 600

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gpumon.logs.reading import Place
 from gpumon.logs.values import bus_id
+from gpumon.text import clean
 
 _HANDLE = re.compile(r"Unable to determine the device handle\b(?: for)?", re.IGNORECASE)
 _INDEX = re.compile(r" {0,3}GPU {0,2}(\d{1,3})(?!\w)", re.IGNORECASE)
@@ -41,14 +42,14 @@ def message(line: str) -> Message | None:
         return None
     found = _AWAY.search(line)
     if found is not None:
-        text = line[found.start() :].strip()[:_TEXT_MAX]
+        text = clean(line[found.start() :].strip(), _TEXT_MAX)
         return Message({"driver_error": text}, None, {"kind": "driver-error", "text": text})
     found = _HANDLE.search(line)
     if found is not None:
-        return _handle(line[found.start() : found.start() + _TEXT_MAX].rstrip(), found.end() - found.start())
+        return _handle(clean(line[found.start() :].rstrip(), _TEXT_MAX), found.end() - found.start())
     found = _LOST.search(line)
     if found is not None and "NVRM" not in line and "|" not in line:
-        return Message({}, None, {"kind": "gpu-lost", "text": line.strip()[:_TEXT_MAX]})
+        return Message({}, None, {"kind": "gpu-lost", "text": clean(line.strip(), _TEXT_MAX)})
     for pattern, field in ((_LIBRARY, "driver_library_version"), (_MODULE, "driver_version")):
         version = pattern.search(line[:_TEXT_MAX])
         if version is not None:

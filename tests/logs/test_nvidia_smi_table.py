@@ -438,3 +438,8 @@ def test_instances_that_are_written_are_read_again() -> None:
     assert whole["mig_enabled"] is True
     assert (facts["index"], facts["memory_used_bytes"]) == (1, 9 * 1024 * MIB)
     assert [(use.pid, use.gpu) for use in reading.uses] == [(77, place)]
+
+
+def test_a_tab_in_the_drivers_message_is_cleaned() -> None:
+    (reading,) = feed(NvidiaSmiTable, "Failed to initialize NVML: Driver/library\tversion mismatch\n").readings
+    assert reading.host["driver_error"] == "Failed to initialize NVML: Driver/library·version mismatch"
