@@ -31,6 +31,8 @@ GPU_FIELDS = (
 PAUSED_FIELD = "paused_pct"
 """100 while the job on a GPU pauses (evaluation, checkpoint), 0 while it goes on; None without a job."""
 GPU_RAW_FIELDS = (
+    "encoder_pct",
+    "decoder_pct",
     "graphics_active_pct",
     "fp32_active_pct",
     "fp64_active_pct",

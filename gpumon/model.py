@@ -38,6 +38,9 @@ class Gpu(Value, frozen=True, kw_only=True):
     utilization_samples_pct: tuple[float, ...] = ()
     """The driver's ring of windows since the previous snapshot, oldest first."""
     memory_utilization_pct: float | None = None
+    encoder_pct: float | None = None
+    """Share of time in which the video encoder ran; it is no part of the utilization, nor is the decoder."""
+    decoder_pct: float | None = None
 
     memory_used_bytes: int | None = None
     """Without the driver's own reserve where the driver separates it (memory v2)."""

@@ -11,6 +11,8 @@ NETWORK_FILESYSTEMS = frozenset(
 )
 THERMAL = ("sw_thermal", "hw_thermal", "hw_power_brake")
 """Limiters that are a fault while they hold the clock; sw_power_cap is normal at full load."""
+VIDEO_PCT = 5.0
+"""From this share of the time on an encoder or decoder is at work."""
 _ACTIVE_PCT = 5.0
 
 
@@ -28,6 +30,11 @@ def busy_pct(gpu: Gpu) -> float | None:
     if gpu.utilization_pct is not None:
         return gpu.utilization_pct
     return gpu.graphics_active_pct
+
+
+def works_on_video(gpu: Gpu) -> bool:
+    """Its encoder or decoder works, which utilization does not count."""
+    return max(gpu.encoder_pct or 0.0, gpu.decoder_pct or 0.0) >= VIDEO_PCT
 
 
 def label(gpu: Gpu, gpus: Iterable[Gpu]) -> str:

@@ -201,6 +201,8 @@ def uuid(cell: str) -> str | None:
 _G = {
     "utilization.gpu": Column("utilization_pct", percent),
     "utilization.memory": Column("memory_utilization_pct", percent),
+    "utilization.encoder": Column("encoder_pct", percent),
+    "utilization.decoder": Column("decoder_pct", percent),
     "memory.used": Column("memory_used_bytes", memory),
     "memory.total": Column("memory_total_bytes", total_memory),
     "memory.reserved": Column("memory_reserved_bytes", memory),

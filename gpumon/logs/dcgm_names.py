@@ -34,6 +34,8 @@ _MI = f"{MIB:.0f}"
 _USUAL = f"""
 DCGM_FI_DEV_GPU_UTIL utilization_pct 1
 DCGM_FI_DEV_MEM_COPY_UTIL memory_utilization_pct 1
+DCGM_FI_DEV_ENC_UTIL encoder_pct 1
+DCGM_FI_DEV_DEC_UTIL decoder_pct 1
 DCGM_FI_DEV_FB_USED memory_used_bytes {_MI}
 DCGM_FI_DEV_FB_FREE free.memory_bytes {_MI}
 DCGM_FI_DEV_FB_RESERVED memory_reserved_bytes {_MI}
@@ -99,6 +101,8 @@ _UNITS = """
 DCGM_FI_DEV_GPU_UTIL_RATIO ratio.utilization_pct 100
 DCGM_FI_DEV_MEM_COPY_UTIL_RATIO ratio.memory_utilization_pct 100
 DCGM_FI_DEV_MEMORY_UTIL_RATIO ratio.memory_utilization_pct 100
+DCGM_FI_DEV_ENC_UTIL_RATIO ratio.encoder_pct 100
+DCGM_FI_DEV_DEC_UTIL_RATIO ratio.decoder_pct 100
 DCGM_FI_DEV_FAN_SPEED_RATIO ratio.fan_pct 100
 DCGM_FI_DEV_FB_USED_BYTES memory_used_bytes 1
 DCGM_FI_DEV_FB_FREE_BYTES free.memory_bytes 1
@@ -155,6 +159,8 @@ DCGM_FI_PROF_FP64_UTIL_RATIO fp64_active_pct 100
 _FIRST = f"""
 dcgm_gpu_utilization utilization_pct 1
 dcgm_mem_copy_utilization memory_utilization_pct 1
+dcgm_enc_utilization encoder_pct 1
+dcgm_dec_utilization decoder_pct 1
 dcgm_fb_used memory_used_bytes {_MI}
 dcgm_fb_free free.memory_bytes {_MI}
 dcgm_power_usage power_w 1

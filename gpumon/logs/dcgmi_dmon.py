@@ -34,6 +34,8 @@ _COUNT = 2.0**53
 COLUMNS: Mapping[str, Column] = {
     "GPUTL": Column("utilization_pct", _same, 0.0, 100.0),
     "MCUTL": Column("memory_utilization_pct", _same, 0.0, 100.0),
+    "ECUTL": Column("encoder_pct", _same, 0.0, 100.0),
+    "DCUTL": Column("decoder_pct", _same, 0.0, 100.0),
     "POWER": Column("power_w", _above_zero, 0.0, 5000.0),
     "TOTEC": Column("energy_j", lambda value: value / 1e3, 0.0, _COUNT),
     "TMPTR": Column("temperature_c", _above_zero, 0.0, 200.0),

@@ -71,6 +71,8 @@ COLUMNS: Mapping[str, Column] = {
     "mtemp": Column("memory_temperature_c", _above_zero, 0.0, 200.0),
     "sm": _pct("utilization_pct"),
     "mem": _pct("memory_utilization_pct"),
+    "enc": _pct("encoder_pct"),
+    "dec": _pct("decoder_pct"),
     "mclk": Column("memory_clock_mhz", _same, 0.0, 50_000.0),
     "pclk": Column("sm_clock_mhz", _same, 0.0, 10_000.0),
     "fb": Column("memory_used_bytes", _mebibytes, 0.0, 2.0**30),
@@ -93,7 +95,7 @@ COLUMNS: Mapping[str, Column] = {
     "nvlrx": Column("nvlink_rx_bytes_per_s", _times(_MIB), 0.0, 1e8),
     "nvltx": Column("nvlink_tx_bytes_per_s", _times(_MIB), 0.0, 1e8),
 }
-_UNREAD = frozenset("gpu date time enc dec jpg ofa bar1 ccpm".split())
+_UNREAD = frozenset("gpu date time jpg ofa bar1 ccpm".split())
 """Columns that are known and of which the model has no field."""
 _VIOLATIONS = frozenset({"pviol", "tviol"})
 """Shares of the interval by reason; drivers tell of heat only whether there was any."""

@@ -11,6 +11,8 @@ _MI = f"{MIB:.0f}"
 _NVITOP = f"""
 gpu_utilization_Percentage utilization_pct 1
 gpu_memory_utilization_Percentage memory_utilization_pct 1
+gpu_encoder_utilization_Percentage encoder_pct 1
+gpu_decoder_utilization_Percentage decoder_pct 1
 gpu_memory_used_MiB memory_used_bytes {_MI}
 gpu_memory_total_MiB memory_total_bytes {_MI}
 gpu_power_usage_W power_w 1
@@ -36,6 +38,8 @@ host_load_average_1m_Percentage host.load_1 1
 _SMI = """
 nvidia_smi_utilization_gpu_ratio utilization_pct 100
 nvidia_smi_utilization_memory_ratio memory_utilization_pct 100
+nvidia_smi_utilization_encoder_ratio encoder_pct 100
+nvidia_smi_utilization_decoder_ratio decoder_pct 100
 nvidia_smi_memory_used_bytes memory_used_bytes 1
 nvidia_smi_memory_total_bytes memory_total_bytes 1
 nvidia_smi_memory_reserved_bytes memory_reserved_bytes 1
@@ -239,6 +243,8 @@ BY_LABEL: Mapping[str, tuple[tuple[str, ...], Mapping[str, Meaning]]] = {
                 "general": "utilization",
                 "all": "utilization",
                 "compute-all": "utilization",
+                "encoder": "encoder",
+                "decoder": "decoder",
             },
             100.0,
             OTHER,
@@ -254,7 +260,7 @@ ON_INSTANCE = frozenset(
     " sm_occupancy_pct tensor_active_pct dram_active_pct fp32_active_pct fp64_active_pct".split()
 )
 """What a MIG instance has of its own. The rest that exporters write for it is the whole GPU's."""
-UNKNOWN_WITH_MIG = frozenset({"utilization_pct", "memory_utilization_pct"})
+UNKNOWN_WITH_MIG = frozenset({"utilization_pct", "memory_utilization_pct", "encoder_pct", "decoder_pct"})
 """What nobody measures on a GPU that is split; a 0 there is no idle GPU."""
 
 

@@ -176,6 +176,8 @@ _ROWS = (
     (MEMORY, "used", "memory_used_bytes", size),
     ("utilization", "gpu gpu_util", "utilization_pct", percent),
     ("utilization", "memory memory_util", "memory_utilization_pct", percent),
+    ("utilization", "encoder encoder_util", "encoder_pct", percent),
+    ("utilization", "decoder decoder_util", "decoder_pct", percent),
     ("temperature", "gpu_current_temp gpu_temp gpu", "temperature_c", degrees),
     ("temperature", "gpu_t_limit_temp gpu_temp_tlimit", "temperature_margin_c", degrees),
     ("temperature", "gpu_shutdown_temp gpu_temp_max_threshold", "temperature_shutdown_c", degrees),

@@ -23,7 +23,7 @@ from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, part_of, r
 from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.waiting import SERIES, Waiting, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
-from gpumon.signals import trainer_of, workers_of
+from gpumon.signals import VIDEO_PCT, trainer_of, workers_of
 from gpumon.window import Window
 
 CAUSES = (
@@ -266,6 +266,9 @@ def _is_dark(job: Job, processes: Mapping[int, Process]) -> bool:
 def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
     """Whether a GPU idles again and again while it works, all through the window."""
     if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
+        return False
+    codecs = (window.mean(gpu, field, limits.window_s) for field in ("encoder_pct", "decoder_pct"))
+    if any((share or 0.0) >= VIDEO_PCT for share in codecs):
         return False
     samples = window.samples(gpu, limits.window_s)
     dips, peaks = sum(value < 20.0 for value in samples), sum(value > 60.0 for value in samples)

@@ -14,7 +14,7 @@ from gpumon.rules.picture import power_share_of
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.scope import gpus_of, names, subject_of
-from gpumon.signals import busy_pct
+from gpumon.signals import VIDEO_PCT, busy_pct, works_on_video
 from gpumon.window import Window
 
 
@@ -67,8 +67,9 @@ def idle_reserved(window: Window, limits: Limits) -> Conclusions:
         the context. Release the allocation of the scheduler; let notebooks stop by themselves when idle.
 
     When it is wrong:
-        A server waits for requests; that is its job. A process that computes on the CPU has not started yet, one
-        under a debugger is being looked at, and of a job on several GPUs some may rest by design: all stay silent.
+        A server waits for requests; that is its job. A GPU whose video encoder or decoder works is in use. A process
+        that computes on the CPU has not started yet, one under a debugger is being looked at, and of a job on several
+        GPUs some may rest by design: all stay silent.
     """
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
@@ -78,6 +79,8 @@ def idle_reserved(window: Window, limits: Limits) -> Conclusions:
         uses = [busy_pct(gpu) for gpu in gpus]
         if None not in uses and any((use or 0.0) > _USED_PCT for use in uses):
             continue  # nearly always, and seen at once
+        if any(map(works_on_video, gpus)):
+            continue
         if _is_excused(window, job, processes, limits):
             continue
         gpus = [gpu for gpu in gpus if _held_bytes(gpu, job, processes) >= _least(gpu, limits)]
@@ -130,16 +133,22 @@ def _idle_s(window: Window, gpu: Gpu, job: Job) -> float:
         return 0.0
     now_s = window.last.time_s
     end_s = (now_s // 60 + 1) * 60
-    minutes = window.bins(gpu, "utilization_pct", end_s=end_s, width_s=60.0, count=_LONGEST_MINUTES, how="max")
+    minutes = _most(window, gpu, "utilization_pct", end_s)
+    codecs = [_most(window, gpu, field, end_s) for field in ("encoder_pct", "decoder_pct")]
     began_s, missed = now_s, 0
-    for number, most in enumerate(reversed(minutes)):
+    for number, (most, *video) in enumerate(reversed([*zip(minutes, *codecs, strict=True)])):
         missed = missed + 1 if most is None else 0
-        if missed > 1 or (most or 0.0) > _USED_PCT:
+        if missed > 1 or (most or 0.0) > _USED_PCT or any((share or 0.0) >= VIDEO_PCT for share in video):
             break
         if most is not None:
             began_s = end_s - (number + 1) * 60
     seen_s = min(now_s - began_s, window.elapsed_s)
     return max(0.0, min(seen_s, now_s - job.started_s if job.started_s is not None else seen_s))
+
+
+def _most(window: Window, gpu: Gpu, field: str, end_s: float) -> list[float | None]:
+    """Of each minute."""
+    return window.bins(gpu, field, end_s=end_s, width_s=60.0, count=_LONGEST_MINUTES, how="max")
 
 
 def _finding(window: Window, job: Job, gpus: list[Gpu], idle_s: float, limits: Limits) -> Finding:

@@ -7,7 +7,7 @@ from gpumon.model import Evidence, Finding, Gpu
 from gpumon.rules.limiters import boards, together
 from gpumon.rules.one_reading import seen, shown
 from gpumon.rules.rule import Conclusions
-from gpumon.signals import busy_pct, power_share
+from gpumon.signals import busy_pct, power_share, works_on_video
 from gpumon.window import Window
 
 _LITTLE_PCT, _NONE_PCT = 30.0, 1.0
@@ -26,7 +26,7 @@ def starved(window: Window, _limits: object) -> Conclusions:
 
 def _waits(gpu: Gpu) -> bool:
     use, share, total = busy_pct(gpu), power_share(gpu, None), gpu.memory_total_bytes
-    if use is None or use >= _LITTLE_PCT or share is None or not total or gpu.mig_enabled:
+    if use is None or use >= _LITTLE_PCT or share is None or not total or gpu.mig_enabled or works_on_video(gpu):
         return False
     is_full = (gpu.memory_used_bytes or 0) >= _FULL_SHARE * total
     has_worked = share >= (_WORKED_SHARE if use > _NONE_PCT else _SURELY_SHARE)

@@ -13,7 +13,7 @@ from gpumon.rules.limiters import boards, together
 from gpumon.rules.one_reading import clock, has, seen, shown
 from gpumon.rules.rule import Conclusions
 from gpumon.rules.scope import gpus_of, names
-from gpumon.signals import THERMAL, busy_pct, power_share
+from gpumon.signals import THERMAL, busy_pct, power_share, works_on_video
 from gpumon.window import Window
 
 FIXES_OF_HANGS = (
@@ -145,7 +145,8 @@ def idle_reserved(window: Window, _limits: object) -> Conclusions:
 def _rests(gpu: Gpu) -> bool:
     """No kernel runs, and it draws no more than an open context costs."""
     use, share = busy_pct(gpu), power_share(gpu, None)
-    return use is not None and use <= _REST_PCT and (share is None or share < _WORKS_POWER)
+    works = share is not None and share >= _WORKS_POWER
+    return use is not None and use <= _REST_PCT and not works and not works_on_video(gpu)
 
 
 def _draws(job: Job, processes: Mapping[int, Process]) -> bool:

@@ -44,6 +44,8 @@ def test_rows_of_one_moment_are_one_reading() -> None:
         "memory_temperature_c": 70.0,
         "utilization_pct": 97.0,
         "memory_utilization_pct": 55.0,
+        "encoder_pct": 0.0,
+        "decoder_pct": 0.0,
         "memory_clock_mhz": 1593.0,
         "sm_clock_mhz": 1980.0,
     }
@@ -65,6 +67,8 @@ def test_all_columns_with_date_and_time_over_midnight() -> None:
         "temperature_c": 85.0,
         "utilization_pct": 94.0,
         "memory_utilization_pct": 60.0,
+        "encoder_pct": 0.0,
+        "decoder_pct": 0.0,
         "memory_clock_mhz": 9501.0,
         "sm_clock_mhz": 1395.0,
         "throttled_pct": {"sw_power_cap": 41.0, "sw_thermal": 0.0},

@@ -102,6 +102,7 @@ def test_every_column_of_a_wide_query() -> None:
         "compute_capability": "9.0",
         "utilization_pct": 97.0,
         "memory_utilization_pct": 41.0,
+        "encoder_pct": 0.0,
         "ecc_enabled": True,
         "ecc_enabled_pending": False,
         "ecc_corrected": 42,

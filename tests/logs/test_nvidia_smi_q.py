@@ -52,6 +52,8 @@ def test_modern_dump_gives_every_fact() -> None:
         "compute_mode": "exclusive-process",
         "utilization_pct": 97.0,
         "memory_utilization_pct": 41.0,
+        "encoder_pct": 0.0,
+        "decoder_pct": 0.0,
         "ecc_enabled": True,
         "ecc_enabled_pending": False,
         "ecc_corrected": 42,

@@ -35,6 +35,8 @@ FACTS = {
     "pci_bus_id": "00000000:3b:00.0",
     "memory_reserved_bytes": 500 * MIB,
     "memory_utilization_pct": 40.0,
+    "encoder_pct": 12.0,
+    "decoder_pct": 7.0,
     "temperature_slowdown_c": 90.0,
     "temperature_shutdown_c": 95.0,
     "memory_temperature_c": 70.0,

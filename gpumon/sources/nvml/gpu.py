@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pynvml
@@ -254,6 +255,8 @@ class GpuReader:
         mig = asker("mig mode", pynvml.nvmlDeviceGetMigMode)
         return {
             "compute_mode": None if compute is None else _COMPUTE_MODES.get(compute),
+            "encoder_pct": _engine(asker("encoder", pynvml.nvmlDeviceGetEncoderUtilization)),
+            "decoder_pct": _engine(asker("decoder", pynvml.nvmlDeviceGetDecoderUtilization)),
             "mig_enabled": None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
             **modes(asker),
             **nvml_place.look(asker),
@@ -289,6 +292,11 @@ def _fastest(speeds: list[int | None]) -> int | None:
 
 def _percent(value: int) -> float | None:
     return float(value) if 0 <= value <= 100 else None
+
+
+def _engine(answer: Sequence[int] | None) -> float | None:
+    """Of the share and how often it is taken."""
+    return None if answer is None else _percent(answer[0])
 
 
 def _degrees(value: float | None) -> float | None:

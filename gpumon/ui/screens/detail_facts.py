@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.fields import LIMITERS
 from gpumon.model import Gpu, Process, Snapshot
-from gpumon.signals import workers_of
+from gpumon.signals import workers_of, works_on_video
 from gpumon.ui.panels.jobs import is_busy
 from gpumon.ui.panels.line import clip
 from gpumon.ui.row import Piece, Row
@@ -103,6 +103,8 @@ def health(window: Window, gpu: Gpu) -> Fact:
         xid = f"{xids[-1].xid}{at}"
     fan = units.MISSING if gpu.fan_pct is None else f"{gpu.fan_pct:.0f}%"
     text = f"ECC {ecc} · Xid {xid} · {gpu.performance_state or units.MISSING} · fan {fan}"
+    if works_on_video(gpu):
+        text += f" · encoder {gpu.encoder_pct or 0:.0f}% · decoder {gpu.decoder_pct or 0:.0f}%"
     return Fact("health", text, is_wrong=bool(xids) or bool(gpu.ecc_uncorrected))
 
 

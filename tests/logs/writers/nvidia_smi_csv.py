@@ -55,6 +55,8 @@ COLUMNS: dict[str, Cell] = {
     "compute_cap": lambda gpu: gpu.compute_capability,
     "utilization.gpu [%]": lambda gpu: gpu.utilization_pct,
     "utilization.memory [%]": lambda gpu: gpu.memory_utilization_pct,
+    "utilization.encoder [%]": lambda gpu: gpu.encoder_pct,
+    "utilization.decoder [%]": lambda gpu: gpu.decoder_pct,
     "ecc.mode.current": lambda gpu: _on(gpu.ecc_enabled),
     "ecc.mode.pending": lambda gpu: _on(gpu.ecc_enabled_pending),
     "ecc.errors.corrected.volatile.total": lambda gpu: gpu.ecc_corrected,

@@ -22,6 +22,8 @@ _FAMILIES: Mapping[str, tuple[str, float]] = {
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("energy_j", 1e-3),
     "DCGM_FI_DEV_GPU_UTIL": ("utilization_pct", 1.0),
     "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory_utilization_pct", 1.0),
+    "DCGM_FI_DEV_ENC_UTIL": ("encoder_pct", 1.0),
+    "DCGM_FI_DEV_DEC_UTIL": ("decoder_pct", 1.0),
     "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", _MIB),
     "DCGM_FI_DEV_FB_TOTAL": ("memory_total_bytes", _MIB),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": ("pcie_replays", 1.0),

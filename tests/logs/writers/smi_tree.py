@@ -140,6 +140,8 @@ def _nodes(gpu: Gpu, instances: Sequence[Gpu], counters: dict[str, float]) -> It
         (
             Node("GPU", "gpu_util", _with("%", gpu.utilization_pct)),
             Node("Memory", "memory_util", _with("%", gpu.memory_utilization_pct)),
+            Node("Encoder", "encoder_util", _with("%", gpu.encoder_pct)),
+            Node("Decoder", "decoder_util", _with("%", gpu.decoder_pct)),
         ),
     )
     yield from _errors(gpu)
