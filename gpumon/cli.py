@@ -281,12 +281,13 @@ def _show(
 def _live(effective: Config, gpus: Sequence[str] | None) -> PacedSource:
     from gpumon.sources.host.kernel_log import KernelLog
     from gpumon.sources.host.reader import HostReader
+    from gpumon.sources.inbox.inbox import Inbox
     from gpumon.sources.live import LiveSource
     from gpumon.sources.nvml.reader import NvmlReader
 
     reader = NvmlReader(effective.interval_s, gpus)
     reader.start()
-    return LiveSource(reader, HostReader(effective.interval_s), effective.interval_s, KernelLog())
+    return LiveSource(reader, HostReader(effective.interval_s), effective.interval_s, KernelLog(), Inbox())
 
 
 def _require_driver(gpus: Sequence[str] | None) -> None:

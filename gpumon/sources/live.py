@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import is_not
 from typing import Literal, Protocol
 
-from gpumon.model import Event, Host, Process, Snapshot
+from gpumon.model import Event, Gpu, Host, Process, Rank, Snapshot
 from gpumon.sources import GpuUse
 from gpumon.sources.host.happenings import Happenings
 from gpumon.sources.host.kernel_log import KernelLog
 from gpumon.sources.host.leftovers import Leftovers
+from gpumon.sources.inbox.inbox import Inbox
 from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.nvml.reading import Holder, Reading, aged, with_driver
 from gpumon.text import clean
@@ -41,6 +42,10 @@ class HostSide(Protocol):
         """Look at these holders' threads more often than once a snapshot."""
         ...
 
+    def know_trainers(self, pids: frozenset[int]) -> None:
+        """Follow these processes like holders, for they train: their probes say so."""
+        ...
+
     def drain_events(self) -> tuple[Event, ...]:
         """What happened to processes since the last call."""
         ...
@@ -61,12 +66,18 @@ class LiveSource:
     is_catching_up = False
 
     def __init__(
-        self, reader: NvmlReader, host_reader: HostSide, interval_s: float = 1.0, log: KernelLog | None = None
+        self,
+        reader: NvmlReader,
+        host_reader: HostSide,
+        interval_s: float = 1.0,
+        log: KernelLog | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
-        """The reader is started by whoever made it, as early as possible; all three belong to this source alone."""
+        """The reader is started by whoever made it, as early as possible; all of them belong to this source alone."""
         self.name = clean(os.uname().nodename)
         self._reader = reader
         self._host_reader = host_reader
+        self._inbox = inbox
         self._happenings = Happenings(log)
         self._leftovers = Leftovers()
         self._is_closed = False
@@ -99,6 +110,8 @@ class LiveSource:
                 yield self._snapshot()
                 self._pause()
         finally:
+            if self._inbox is not None:
+                self._inbox.close()
             self._host_reader.close()
             self._happenings.close()
 
@@ -143,9 +156,11 @@ class LiveSource:
         watched = self._idling.update(reading)
         if watched is not None:
             self._host_reader.watch_states(watched)
-        host, processes = self._host_reader.read(self._uses.of(reading), now)
-        answered_at = reading.answered_at
+        uses = self._uses.of(reading)
         gpus = aged(reading, now, since)
+        ranks = self._ranks(uses, gpus, now)
+        host, processes = self._host_reader.read(uses, now)
+        answered_at = reading.answered_at
         left = self._leftovers.look(gpus, processes, now) if host.sees_host_pids is not False else ()
         happened = self._happenings.join(self._reader.drain_events(), gpus, now)
         return Snapshot(
@@ -154,8 +169,19 @@ class LiveSource:
             gpus=gpus,
             processes=(*processes, *left) if left else processes,
             host=with_driver(host, reading, now - (self._began if answered_at is None else answered_at)),
+            ranks=ranks,
             events=(*happened, *self._host_reader.drain_events(), *events),
         )
+
+    def _ranks(self, uses: Mapping[int, GpuUse], gpus: tuple[Gpu, ...], now: float) -> tuple[Rank, ...]:
+        """What probes tell; the host side learns whose they are."""
+        if self._inbox is None:
+            return ()
+        known = self._inbox.pids
+        ranks = self._inbox.read(uses, gpus, now)
+        if self._inbox.pids != known:
+            self._host_reader.know_trainers(self._inbox.pids)
+        return ranks
 
 
 class _Clock:

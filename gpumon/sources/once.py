@@ -10,12 +10,13 @@ import msgspec
 from gpumon.model import Snapshot
 from gpumon.sources.host.machine import MachineReader
 from gpumon.sources.host.reader import once_pid_view, once_processes
+from gpumon.sources.inbox.inbox import Inbox
 from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.nvml.reading import aged, with_driver
 
 
 def read_once(gpus: Sequence[str] | None = None) -> Snapshot:
-    """One snapshot: rates are None, power is the instant reading.
+    """One snapshot: rates are None, power is the instant reading; what probes tell is of the last second.
 
     Raises:
         NoSourceError: no driver, no GPU, or a driver that refuses.
@@ -30,4 +31,8 @@ def read_once(gpus: Sequence[str] | None = None) -> Snapshot:
         sees_host_pids=view.sees_host_pids,
         processes_hidden=view.words,
     )
-    return Snapshot(time_s=time.time(), gpus=aged(reading, now), processes=once_processes(holders), host=host)
+    seen = aged(reading, now)
+    inbox = Inbox()
+    ranks = inbox.read(holders, seen, now)
+    inbox.close()
+    return Snapshot(time_s=time.time(), gpus=seen, processes=once_processes(holders), host=host, ranks=ranks)

@@ -19,9 +19,11 @@ from gpumon.errors import DriverBroken
 from gpumon.model import Host, Snapshot
 from gpumon.sources import GpuUse, live
 from gpumon.sources.host.reader import HostReader
+from gpumon.sources.inbox.inbox import Inbox
 from gpumon.sources.live import LiveSource
 from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.once import read_once
+from probefile import ProbeFile
 
 
 class StillHost:
@@ -31,6 +33,7 @@ class StillHost:
         self.interval_s = 1.0
         self.holders: list[Mapping[int, GpuUse]] = []
         self.watched: set[int] = set()
+        self.trainers: frozenset[int] = frozenset()
         self.is_closed = False
 
     def read(self, holders: Mapping[int, GpuUse], now: float) -> tuple[Host, tuple[model.Process, ...]]:
@@ -39,6 +42,9 @@ class StillHost:
 
     def watch_states(self, holders: Iterable[int]) -> None:
         self.watched = set(holders)
+
+    def know_trainers(self, pids: frozenset[int]) -> None:
+        self.trainers = pids
 
     def drain_events(self) -> tuple[model.Event, ...]:
         return ()
@@ -297,6 +303,38 @@ def test_holders_of_idle_gpus_are_watched(fake_driver: MakeDriver, sources: Call
     host = StillHost()
     take(sources(0.1, host), 2)
     assert host.watched == {71}
+
+
+def test_ranks_come_with_their_gpu_and_their_processes_are_trainers(
+    fake_driver: MakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe that begins, speaks and ends while the monitor runs; its process is followed on a GPU or not."""
+    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "probes"))
+    (tmp_path / "probes").mkdir(mode=0o700)
+    driver = load(fake_driver([h100()]))
+    reader = NvmlReader(0.1)
+    reader.start()
+    host = StillHost()
+    source = LiveSource(reader, host, 0.1, inbox=Inbox())
+    snapshots = iter(source)
+    assert next(snapshots).ranks == ()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        driver.set_processes(0, [Process(process.pid, GIB)])
+        file = ProbeFile(tmp_path / "probes", process.pid, rank=0, world_size=1)
+        file.write([(0.1, 0.02)], device=0, allocated=GIB)
+        until(lambda: any(rank.gpu_uuid for rank in next(snapshots).ranks))
+        assert host.trainers == {process.pid}
+        file.write([(0.3, 0.02)], device=0, allocated=GIB)
+        snapshot = next(snapshots)
+        assert [rank.step_s for rank in snapshot.ranks] == [pytest.approx(0.3)]
+        assert snapshot.ranks[0].gpu_uuid == snapshot.gpus[0].uuid
+        once = read_once()
+        assert [rank.pid for rank in once.ranks] == [process.pid]
+        assert once.ranks[0].step_s is not None
+        process.kill()
+    until(lambda: not next(snapshots).ranks, 3)
+    assert host.trainers == frozenset()
+    source.close()
 
 
 def test_a_step_of_the_clock_is_an_event(

@@ -59,3 +59,24 @@ def test_a_trainer_that_finds_its_gpu_is_a_holder(tmp_path: Path) -> None:
     assert [(process.pid, process.gpu_memory_bytes) for process in free] == [(70, {})]
     assert held[0].gpu_memory_bytes
     assert rested == ()
+
+
+def test_whoever_has_a_probe_trains(tmp_path: Path) -> None:
+    """It is followed at once, idle or not, whatever its program looks like, until its probe is gone."""
+    fake = FakeProc(tmp_path)
+    fake.add(70, argv=("loop",), children=(71,))
+    fake.add(71, ppid=70, comm="pt_data_worker")
+    fake.add(80, argv=("/opt/bin/tritonserver",))
+    with reader_of(fake.proc, fake.sys) as reader:
+        assert reader.read({80: use()}, 0.0)[1][0].role == "server"
+        reader.know_trainers(frozenset({70, 80}))
+        found = by_pid(reader.read({80: use()}, 1.0)[1])
+        assert {pid: one.role for pid, one in found.items()} == {
+            70: "trainer",
+            71: "dataloader-worker",
+            80: "trainer",
+        }
+        assert found[70].gpu_memory_bytes == {}
+        reader.know_trainers(frozenset())
+        found = by_pid(reader.read({80: use()}, 2.0)[1])
+        assert {pid: one.role for pid, one in found.items()} == {80: "trainer"}

@@ -31,6 +31,8 @@ _MAPS_AT_ONCE = 2
 _DATA_AGAIN_S = 60.0
 _DATA_KNOWN_AGAIN_S = 600.0
 _NO_GPU = GpuUse({}, None)
+_NO_TRAINERS = ("other", "server")
+"""What a program with a serving library, or of another name than Python's, may be taken for."""
 
 
 class _Pace(NamedTuple):
@@ -64,6 +66,7 @@ class ProcessReader:
         self._aside = Aside(proc)
         self.counts_shares = False
         """Count shares of memory, at a price for the processes: only while the machine's memory runs short."""
+        self._probed: frozenset[int] = frozenset()
         self._state_holders: frozenset[int] = frozenset()
         self._roles_at: float | None = None
         self._last: _Answer | None = None
@@ -76,7 +79,7 @@ class ProcessReader:
         Who trains on the CPU is followed like a holder, and holds no memory of any GPU.
         """
         following = self._following
-        strangers = self._strangers.look(following.watches, now) - holders.keys()
+        strangers = (self._strangers.look(following.watches, now) | self._probed) - holders.keys()
         if strangers:
             holders = {**dict.fromkeys(strangers, _NO_GPU), **holders}
         pace = self._pace(holders, interval_s)
@@ -199,15 +202,25 @@ class ProcessReader:
             self._roles_at = now
             self._judge_helpers()
 
+    def know_trainers(self, pids: frozenset[int]) -> None:
+        """Follow these like holders, on a GPU or not: they tell themselves that they train."""
+        self._probed = pids
+        for pid in pids:
+            watch = self._following.watches.get(pid)
+            if watch is not None and watch.is_holder and watch.role is not None:
+                self._judge_holder(watch)
+
     def _judge_holder(self, watch: Watch) -> None:
-        known = watch.identity
-        watch.role = identity.role_of_holder(
+        known, before = watch.identity, watch.role
+        role = identity.role_of_holder(
             known.argv,
             known.name,
             watch.libraries,
             framework=watch.framework,
             is_ranked=known.rank.rank is not None,
         )
+        watch.role = "trainer" if watch.pid in self._probed and role in _NO_TRAINERS else role
+        watch.version += watch.role != before
 
     def _judge_helpers(self) -> None:
         """Tell the workers from the rest; who was once seen working stays a worker while it sleeps."""

@@ -69,6 +69,10 @@ class HostReader:
         """
         self._processes.watch_states(holders)
 
+    def know_trainers(self, pids: frozenset[int]) -> None:
+        """Follow these processes like holders: they tell themselves that they train, on a GPU or not."""
+        self._processes.know_trainers(pids)
+
     def sample_states(self) -> None:
         """Take one state sample at once, for a caller with a clock of its own."""
         self._processes.sample_states()
