@@ -111,6 +111,9 @@ def parser() -> _Parser:
         "--at", metavar="TIME", help="play from 14:02, a date and time, or start (default: show the end)"
     )
     replay.add_argument("--speed", metavar="N", type=float, help="times as fast as it was (default 1)")
+    run_verb = add_verb("run", help="a command with the probe switched on: gpumon run -- python train.py")
+    run_verb.add_argument("--summary", action="store_true", help="at its end say on stderr what was seen")
+    run_verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --; its exit code is ours")
     explain = add_verb("explain", help="what a rule sees, why it matters, what to do")
     explain.add_argument("rule", metavar="RULE", nargs="?", default=None, help="a rule's name; without it, the list")
     config = add_verb("config", help="the effective configuration, commented")
@@ -123,7 +126,8 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code. Errors of use are one line on stderr."""
     try:
         code = _do(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except GpumonError as error:
         _complain(str(error))
         return error.exit_code
@@ -141,7 +145,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _do(arguments: Sequence[str]) -> int:
-    if sys.stdout is None:
+    arguments, command = _without_command(arguments)
+    if sys.stdout is None and command is None:
         raise UsageError("stdout is closed: there is nowhere to print to")
     command_line = parser()
     command_line.given = arguments
@@ -149,7 +154,17 @@ def _do(arguments: Sequence[str]) -> int:
         options = command_line.parse_args(arguments)
     except SystemExit:  # --help, which is printed
         return 0
+    if command is not None:
+        options.command = command
     return _verb(options)(options)
+
+
+def _without_command(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """What is gpumon's of `gpumon run OPTIONS -- CMD …`, and the command: its words are its own."""
+    if "run" not in arguments or "--" not in arguments[arguments.index("run") :]:
+        return arguments, None
+    at = arguments.index("--", arguments.index("run"))
+    return arguments[:at], arguments[at + 1 :]
 
 
 def cannot_write(error: OSError) -> int:
@@ -178,7 +193,14 @@ def _give_up(stream: TextIO) -> None:
 def _verb(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
     if "version" in options:
         return _version
-    verbs = {"once": _once, "diagnose": _diagnose, "replay": _replay, "explain": _explain, "config": _configuration}
+    verbs = {
+        "once": _once,
+        "diagnose": _diagnose,
+        "replay": _replay,
+        "run": _run,
+        "explain": _explain,
+        "config": _configuration,
+    }
     return verbs[options.verb] if options.verb is not None else _screen
 
 
@@ -215,6 +237,12 @@ def _replay(options: argparse.Namespace) -> int:
 
     source = replay.source_of(options.files, getattr(options, "at", None), getattr(options, "speed", None))
     return _show(lambda: source, _effective(options), options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from gpumon.commands import run as running
+
+    return running.run(options.command, with_summary="summary" in options)
 
 
 def _explain(options: argparse.Namespace) -> int:
