@@ -66,8 +66,6 @@ def verdict_of(window: Window, ending: Ending) -> Verdict | None:
 
 def _told(ending: Ending) -> Verdict | None:
     """What the job, its parent or the source of the events said itself."""
-    if ending.is_finished:
-        return Verdict(False, "finished", "its probes reported the end of training", "certain")
     bad = {pid: code for pid, code in ending.codes.items() if code != 0}
     if bad:
         pid, code = next(iter(bad.items()))
@@ -75,6 +73,8 @@ def _told(ending: Ending) -> Verdict | None:
         name = signal.Signals(number).name if number in {one.value for one in signal.Signals} else None
         text = f"pid {pid} ended with {f'signal {name}' if name else f'code {code}'}"
         return Verdict(True, "exit-code", text, "certain")
+    if ending.is_finished:
+        return Verdict(False, "finished", "its probes reported the end of training", "certain")
     if ending.codes and len(ending.codes) == len(ending.exits):
         return Verdict(False, "finished", "exit code 0", "certain")
     if ending.said is not None and ending.said.lower().startswith("finished"):

@@ -170,7 +170,8 @@ class LiveSource:
             processes=(*processes, *left) if left else processes,
             host=with_driver(host, reading, now - (self._began if answered_at is None else answered_at)),
             ranks=ranks,
-            events=(*happened, *self._host_reader.drain_events(), *events),
+            # Who learned the exit code has the last word about an exit.
+            events=(*happened, *self._host_reader.drain_events(), *self._exits(), *events),
         )
 
     def _ranks(self, uses: Mapping[int, GpuUse], gpus: tuple[Gpu, ...], now: float) -> tuple[Rank, ...]:
@@ -182,6 +183,9 @@ class LiveSource:
         if self._inbox.pids != known:
             self._host_reader.know_trainers(self._inbox.pids)
         return ranks
+
+    def _exits(self) -> tuple[Event, ...]:
+        return () if self._inbox is None else self._inbox.drain_events()
 
 
 class _Clock:

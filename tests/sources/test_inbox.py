@@ -324,6 +324,49 @@ def test_a_last_word_comes_once(directory: Path, inbox: Inbox, sleeper: Sleeper)
     other.end()
 
 
+@pytest.mark.parametrize(
+    ("written", "code", "text"),
+    [
+        ({"exit_code": 3, "run_exit_code": 3}, 3, None),
+        ({"exit_code": -9, "run_exit_code": -9}, -9, None),
+        ({"run_exit_code": 0}, 0, None),
+        ({"run_exit_code": 1}, None, "error: its run ended with code 1"),
+        ({"exit_code": 2**40}, None, None),
+        ({}, None, None),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_exit_codes_under_run(
+    directory: Path,
+    inbox: Inbox,
+    sleeper: Sleeper,
+    written: dict[str, int],
+    code: int | None,
+    text: str | None,
+    is_late: bool,
+) -> None:
+    """Who started the run writes down how it ended and removes the file, before or after the process is missed."""
+    file = ProbeFile(directory, sleeper.pid, run="abc")
+    file.write([(0.1, 0.0)], ago_s=1.0)
+    read(inbox)
+    sleeper.end()
+    if is_late:
+        assert read(inbox) == ()
+        assert inbox.drain_events() == ()
+    file.header(**written)
+    file.path.unlink()
+    assert read(inbox, at=0.5) == ()
+    events = inbox.drain_events()
+    if code is None and text is None:
+        assert events == ()
+    else:
+        assert [(one.kind, one.pid, one.exit_code, one.text) for one in events] == [
+            ("process-exit", sleeper.pid, code, text)
+        ]
+    assert read(inbox, at=9.0) == ()
+    assert inbox.drain_events() == ()
+
+
 def test_another_process_of_the_same_number(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
     """A pid that was given out again is known by its start; a file that names another process is not believed."""
     ticks = start_ticks(sleeper.pid)

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.model import Gpu, Rank
+from gpumon.model import Event, Gpu, Rank
 from gpumon.probe._gpumon_probe import layout
 from gpumon.probe._gpumon_probe.ring import sweep
 from gpumon.sources import GpuUse
 from gpumon.sources.inbox.devices import gpu_of
 from gpumon.sources.inbox.places import Entry, Place, own_places
 from gpumon.sources.inbox.reports import Story
-from gpumon.sources.inbox.ring import Now, Report, Ring, open_ring
+from gpumon.sources.inbox.ring import Body, Now, Report, Ring, open_ring
 from gpumon.sources.inbox.writers import Writers
 
 _log = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ _LATE_NS = round(1.2e9 * layout.PERIOD_S)
 """A report that is older makes us look whether its process lives."""
 _LOST_NS = 2 * 10**9
 """So long without a new slot the newest is looked for: one with a damaged number may be in the way."""
+_PARTING_S = 3.0
+"""After the end of a process its ``gpumon run`` writes down the exit code."""
+_CODES = range(-64, 256)
 _MANY, _MANY_S = 16, 2.0
 """More ranks than these are read so often only."""
 _HEADER_S, _YOUNG_HEADER_S, _YOUNG_S = 10.0, 1.0, 60.0
@@ -103,6 +106,9 @@ class Inbox:
         self._swept_at: float | None = None
         self._writers: dict[_Key, _Writer] = {}
         self._refused: dict[_Key, _Refusal] = {}
+        self._parting: list[tuple[Ring, int, float]] = []
+        """Files of ended processes, whose they are, and until when they are worth a look."""
+        self._events: list[Event] = []
         self._processes = Writers(proc)
         self._gpus: Sequence[Gpu] = ()
         self._uuids: tuple[str, ...] = ()
@@ -118,6 +124,8 @@ class Inbox:
             now: Monotonic seconds at this call.
         """
         self._look(holders, now)
+        if self._parting:
+            self._hear_exit_codes(now)
         if not self._writers:
             return ()
         moment = Now(time.monotonic_ns(), time.time_ns())
@@ -133,7 +141,7 @@ class Inbox:
             if rank is not None:
                 ranks.append(rank)
             if is_gone:
-                self._forget(key)
+                self._part(key, now)
             elif is_many and rank is not None:
                 # Half of them at a time.
                 writer.due_at = now + _MANY_S * (0.45 if writer.told is None and number % 2 else 0.9)
@@ -155,10 +163,40 @@ class Inbox:
             writer.placed_by, writer.gpu_uuid = by, gpu_of(writer.ring.body, last.device, held, self._gpus)
         return writer.story.tell(reports, moment, writer.gpu_uuid), is_gone
 
+    def drain_events(self) -> tuple[Event, ...]:
+        """Exit codes of processes under ``gpumon run``, since the last call."""
+        events, self._events = tuple(self._events), []
+        return events
+
     def close(self) -> None:
         """Give every descriptor back."""
         for key in list(self._writers):
             self._forget(key)
+        for ring, _, _ in self._parting:
+            ring.close()
+        self._parting = []
+
+    def _part(self, key: _Key, now: float) -> None:
+        """Let go of a process that ended; of one under ``gpumon run`` its exit code is to come, or there."""
+        writer = self._writers.pop(key)
+        self.pids -= {writer.pid}
+        if writer.ring.body.run:
+            self._parting.append((writer.ring, writer.pid, now + _PARTING_S))
+            self._hear_exit_codes(now)
+        else:
+            writer.ring.close()
+
+    def _hear_exit_codes(self, now: float) -> None:
+        waiting = []
+        for ring, pid, until in self._parting:
+            ring.read_header()
+            event = _exit_of(ring.body, pid)
+            if event is None and now < until:
+                waiting.append((ring, pid, until))
+                continue
+            self._events += () if event is None else (event,)
+            ring.close()
+        self._parting = waiting
 
     # --- whose files there are -------------------------------------------------------------------
 
@@ -242,3 +280,15 @@ class Inbox:
 
 def _order(rank: Rank) -> tuple[int, int]:
     return (_MOST if rank.rank is None else rank.rank, rank.pid)
+
+
+def _exit_of(body: Body, pid: int) -> Event | None:
+    """How a process ended, as its ``gpumon run`` wrote it down; the command's own code is not that of its children."""
+    code, of_run = body.exit_code, body.run_exit_code
+    if code is None and of_run == 0:
+        code = 0
+    if code in _CODES:
+        return Event(kind="process-exit", pid=pid, exit_code=code)
+    if of_run in _CODES:
+        return Event(kind="process-exit", pid=pid, text=f"error: its run ended with code {of_run}")
+    return None

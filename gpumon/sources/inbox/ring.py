@@ -49,6 +49,11 @@ class Body(msgspec.Struct, frozen=True):
     environment: dict[str, str] | None = None
     devices: list[str | None] | None = None
     allocator: str | None = None
+    run: str | None = None
+    exit_code: int | None = None
+    """Added by ``gpumon run`` when its command has ended, to the file of that process."""
+    run_exit_code: int | None = None
+    """The same in the files of all its processes."""
 
 
 _BODY = msgspec.json.Decoder(Body)
