@@ -114,6 +114,8 @@ def parser() -> _Parser:
     run_verb = add_verb("run", help="a command with the probe switched on: gpumon run -- python train.py")
     run_verb.add_argument("--summary", action="store_true", help="at its end say on stderr what was seen")
     run_verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --; its exit code is ours")
+    attach = add_verb("attach", help="switch the probe on in a Python process that runs already (Python 3.14+)")
+    attach.add_argument("pid", metavar="PID", type=int, help="its number")
     explain = add_verb("explain", help="what a rule sees, why it matters, what to do")
     explain.add_argument("rule", metavar="RULE", nargs="?", default=None, help="a rule's name; without it, the list")
     config = add_verb("config", help="the effective configuration, commented")
@@ -198,6 +200,7 @@ def _verb(options: argparse.Namespace) -> Callable[[argparse.Namespace], int]:
         "diagnose": _diagnose,
         "replay": _replay,
         "run": _run,
+        "attach": _attach,
         "explain": _explain,
         "config": _configuration,
     }
@@ -243,6 +246,12 @@ def _run(options: argparse.Namespace) -> int:
     from gpumon.commands import run as running
 
     return running.run(options.command, with_summary="summary" in options)
+
+
+def _attach(options: argparse.Namespace) -> int:
+    from gpumon.commands import attach
+
+    return attach.run(options.pid)
 
 
 def _explain(options: argparse.Namespace) -> int:
