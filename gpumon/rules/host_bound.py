@@ -67,6 +67,8 @@ _CALM_WORKERS_PCT = 50.0
 _PARTS = 4
 _PAUSED_PCT = 3.0
 _COPIES_PCT = 10.0
+_COPIES_BYTES_PER_S = 300e6
+"""From pageable memory a tenth of the time is spent on so many."""
 _FULL_PCT = 93.0
 
 
@@ -75,7 +77,7 @@ _FULL_PCT = 93.0
     limits=Limits,
     every_s=5.0,
     clear_s=60.0,
-    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "h2d-slow", "collective-hang"),
+    suppressed_by=("gpu-lost", "driver-stuck", "data-starved", "h2d-slow", "pcie-degraded", "collective-hang"),
 )
 def host_bound(window: Window, limits: Limits) -> Conclusions:
     """The GPU waits for the host: one Python thread cannot launch its work fast enough.
@@ -160,8 +162,9 @@ def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
     most = (limits.alone_power_pct if seen.is_alone else limits.power_pct) / 100.0
     is_light = picture.power_share is None or picture.power_share < most
     is_sure = seen.switch is not None or seen.has_probe
-    # It computes for so much longer than the only GPU does that it must do so while that idles.
-    is_sure = is_sure or (seen.is_only and seen.main_cpu_pct - picture.busy_pct >= 100.0 - limits.busy_below_pct)
+    if seen.is_only and (window.mean(seen.gpu, "pcie_rx_bytes_per_s", seen.seconds) or 0.0) < _COPIES_BYTES_PER_S:
+        # It computes, and copies little, for so much longer than the only GPU that it must do so while that idles.
+        is_sure = is_sure or seen.main_cpu_pct - picture.busy_pct >= 100.0 - limits.busy_below_pct
     if not (is_even or is_hollow) or not (is_light or is_sure) or _is_full_at_times(samples):
         return 0.0
     gap = (100.0 - picture.busy_pct) / (100.0 - limits.busy_below_pct)

@@ -134,7 +134,10 @@ def intake_of(
         quota_cores=min((one.cpu_quota_cores for one in trainers if one.cpu_quota_cores), default=None),
         main_cpu_pct=loading("main_thread_cpu_pct", trainers),
         read_by_main_bytes_per_s=loading("rchar_bytes_per_s", trainers) or 0.0,
-        from_storage_pct=from_storage_pct(window, loaders, waits.seconds),
+        from_storage_pct=from_storage_pct(
+            sum(waits.mean(window, one, "read_bytes_per_s") or 0.0 for one in loaders),
+            sum(waits.mean(window, one, "rchar_bytes_per_s") or 0.0 for one in loaders),
+        ),
         network_filesystem=next((one.data_filesystem for one in (*loaders, *trainers) if is_on_network(one)), None),
         cores=_cores(sum(len(other.trainers) for other in window.jobs), trainers, host),
         idle_cores=max(0.0, count - used),
@@ -154,12 +157,8 @@ def intake_of(
     )
 
 
-def from_storage_pct(window: Window, loaders: Sequence[Process], seconds: float) -> float:
-    """How much of what some loaders read comes from disks or a network; the rest comes from the page cache."""
-    stored, read = (
-        sum(window.mean(one, field, seconds) or 0.0 for one in loaders)
-        for field in ("read_bytes_per_s", "rchar_bytes_per_s")
-    )
+def from_storage_pct(stored: float, read: float) -> float:
+    """How much of what loaders read came from disks or a network; the rest came from the page cache."""
     return 100.0 * stored / max(1.0, read, stored / 10.0)
 
 

@@ -272,7 +272,11 @@ def _reads_from_storage(window: Window, job: Job, seconds: float) -> bool:
     processes = {process.pid: process for process in window.last.processes}
     loaders = [one for pid in job.trainers for one in workers_of(job, pid, processes)]
     loaders += [processes[pid] for pid in job.trainers if pid in processes]
-    return from_storage_pct(window, loaders, seconds) >= COLD_PCT
+    stored, read = (
+        sum(window.mean(one, field, seconds) or 0.0 for one in loaders)
+        for field in ("read_bytes_per_s", "rchar_bytes_per_s")
+    )
+    return from_storage_pct(stored, read) >= COLD_PCT
 
 
 def _finding(window: Window, job: Job, slow: _Slow, limits: Limits) -> Finding:

@@ -80,8 +80,8 @@ def vram_orphaned(window: Window, limits: Limits) -> Conclusions:
 
 def _is_listed_elsewhere(window: Window, gpu: Gpu) -> bool:
     """A list without memory names the whole GPU for processes in its MIG instances, as pmon does."""
-    parent = gpu.mig_parent_uuid or ""
-    return any(one.gpu_memory_bytes.get(parent, 0) is None for one in window.last.processes)
+    parent = gpu.mig_parent_uuid
+    return parent is not None and any(one.gpu_memory_bytes.get(parent, 0) is None for one in window.last.processes)
 
 
 def _is_gone(process: Process, host: Host) -> bool:

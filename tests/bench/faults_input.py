@@ -225,6 +225,9 @@ def h2d_slow(draw: Draw) -> Plan:
     rng, machine = draw.rng, draw.machine(most=4)
     share = rng.uniform(0.02, 0.4)
     plan = _loaded(draw, machine, is_pinned=False, syncs=True)
+    spec = plan.jobs[0]
+    step_s = min(0.4, spec.step_s)  # batches of gigabytes would fill the shared memory first
+    plan.jobs = (msgspec.structs.replace(spec, step_s=step_s, prep_s=spec.prep_s * step_s / spec.step_s),)
     size = 4.2e9 * plan.jobs[0].step_s * share / (1.0 - share)
     plan.jobs = (msgspec.structs.replace(plan.jobs[0], copied_bytes=size),)
     plan.is_static = True

@@ -63,8 +63,8 @@ def test_all_rules_at_once(benchmark: BenchmarkFixture, is_starved: bool) -> Non
 def test_cost_is_linear_in_gpus(is_starved: bool) -> None:
     """Twice the GPUs need about twice the calls."""
     few, some, many = (_calls(_frame(gpus, is_starved=is_starved)) for gpus in (2, 4, 8))
-    assert many - some < 1.3 * 2 * (some - few)
-    assert many < 2.2 * some
+    assert some < 2.1 * few
+    assert many < 2.1 * some
 
 
 def _calls(window: Window) -> int:
