@@ -24,7 +24,7 @@ from gpumon.fields import (
 from gpumon.model import Ending, Gpu, Job, Process, Rank, Snapshot
 from gpumon.rings import Ring, Tier, Timeline, fold_rows
 from gpumon.signals import busy_pct, limiter_pct, stale_after_s
-from gpumon.window import HOST_KEY, Series, Store, Window, key_of
+from gpumon.window import HOST_KEY, Series, Store, Window, key_of, steps_key
 
 __all__ = [
     "BUDGET_FIELDS",
@@ -130,9 +130,10 @@ class History:
         for rank in snapshot.ranks:
             key = key_of(rank)
             self._of(key, self.rank_fields, row).raw.write(row, _row(self._rank_values(self._held(rank))))
-            if rank.data_wait_samples_s:
-                waits = self._store.rings.setdefault(key, [None] * _WAITS_KEPT)
-                waits[row % _WAITS_KEPT] = (row, rank.data_wait_samples_s)
+            for name, singles in ((key, rank.data_wait_samples_s), (steps_key(key), rank.step_samples_s)):
+                if singles:
+                    slots = store.rings.setdefault(name, [None] * _WAITS_KEPT)
+                    slots[row % _WAITS_KEPT] = (row, singles)
         if row % 64 == 0:
             self._forget_ended(row)
         if snapshot.events:
@@ -234,6 +235,7 @@ class History:
         for key in ended:
             del self._store.series[key]
             self._store.rings.pop(key, None)
+            self._store.rings.pop(steps_key(key), None)
         if ended:
             self._steps = {pid: rank for pid, rank in self._steps.items() if key_of(rank) not in ended}
             self._running = {key: ring for key, ring in self._running.items() if row - ring.last <= self._process_slots}

@@ -37,6 +37,11 @@ def key_of(subject: Known) -> str:
             return subject
 
 
+def steps_key(key: str) -> str:
+    """The name under which the single steps of a rank are kept, beside their waits."""
+    return f"{key}:steps"
+
+
 class Series:
     """Everything kept about one subject."""
 
@@ -81,7 +86,7 @@ class Store:
         """Every field there is, of any kind of subject."""
         self.series: dict[str, Series] = {}
         self.rings: dict[str, list[tuple[int, tuple[float, ...]] | None]] = {}
-        """GPU uuid -> the driver's utilization windows of each row; rank -> the data waits of its steps."""
+        """GPU uuid -> the driver's utilization windows of each row; rank -> its single steps, and their data waits."""
         self.columns: dict[tuple[str, str, float, How], dict[int, float | None]] = {}
         """Settled chart columns, by their number since the epoch."""
         self.events: list[tuple[float, Event]] = []
@@ -193,7 +198,14 @@ class Window:
 
         Of a rank the seconds that each step waited for its data, of the last two minutes at most.
         """
-        slots = self._store.rings.get(key_of(subject))
+        return self._singles(key_of(subject), seconds)
+
+    def step_samples(self, rank: Rank, seconds: float) -> list[float]:
+        """How long each single step of a rank took, of the last two minutes at most; oldest first."""
+        return self._singles(steps_key(key_of(rank)), seconds)
+
+    def _singles(self, key: str, seconds: float) -> list[float]:
+        slots = self._store.rings.get(key)
         found: list[float] = []
         if slots is None:
             return found

@@ -88,21 +88,22 @@ class Rhythm(NamedTuple):
 def rhythm_of(window: Window, rank: Rank, steps: Steps) -> Rhythm:
     """How the single waits of these steps lie."""
     samples = window.samples(rank, steps.seconds)
-    return Rhythm(_p95(samples), _rhythm(samples, steps.step_s))
+    p95 = percentile(samples, 0.95)
+    return Rhythm(p95, rhythm(samples, max(0.5 * (p95 or 0.0), 0.1 * steps.step_s)))
 
 
-def _p95(samples: Sequence[float]) -> float | None:
+def percentile(samples: Sequence[float], share: float) -> float | None:
+    """The value that this share of the samples does not exceed; None where there are too few."""
     if len(samples) < LEAST_STEPS:
         return None
-    return sorted(samples)[int(0.95 * (len(samples) - 1))]
+    return sorted(samples)[int(share * (len(samples) - 1))]
 
 
-def _rhythm(samples: Sequence[float], step_s: float) -> int | None:
-    """The usual distance between steps that wait long; with N workers that are too slow, it is N."""
+def rhythm(samples: Sequence[float], long_s: float) -> int | None:
+    """The usual distance between steps that take so long; with N workers that are too slow, it is N."""
     if len(samples) < LEAST_STEPS:
         return None
-    long = max(0.5 * max(_p95(samples) or 0.0, 0.0), 0.1 * step_s)
-    stalls = [place for place, wait in enumerate(samples) if wait >= long]
+    stalls = [place for place, wait in enumerate(samples) if wait >= long_s]
     distances = Counter(after - before for before, after in pairwise(stalls))
     if len(stalls) <= _STALLS_LEAST:
         return None
