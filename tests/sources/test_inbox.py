@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,8 +16,10 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpumon.model import Gpu, Rank
@@ -549,6 +553,41 @@ def test_what_is_not_a_probes_file_is_refused(directory: Path, inbox: Inbox, sle
     file.write([(0.1, 0.0)])
     corrupt(file, how)
     assert read(inbox) == ()
+
+
+def test_whatever_is_written_is_finite_or_not_taken(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
+    """Random numbers of every size in every field, with a checksum that is right: no error, and nothing endless."""
+    random = Random(5)
+    file = ProbeFile(directory, sleeper.pid)
+    file.write([(0.1, 0.0)])
+    read(inbox)
+    sizes = dict(zip("QqIHB", (64, 63, 32, 16, 8), strict=True))
+    letters = [
+        letter for count, letter in re.findall(r"(\d*)([A-Za-z])", layout.SLOT.format) for _ in range(int(count or 1))
+    ]
+    letters += ["Q"] * 3
+    taken = 0
+    for number in range(3000):
+        slot = file.write([(0.01, 0.0)])
+        values = slot._asdict()
+        for name, letter in zip(layout.Slot._fields[1:], letters[1:], strict=True):
+            if random.random() < 0.1:
+                if letter == "d":
+                    values[name] = random.choice((0.0, -1.0, 1e300, float("inf"), float("nan"), 5e-324))
+                else:
+                    values[name] = random.getrandbits(random.randint(1, sizes[letter]))
+        raw = bytearray(layout.encode_slot(layout.Slot(**values)._replace(pairs=0), []))
+        struct.pack_into("<I", raw, 76, values["pairs"])
+        layout.TAIL.pack_into(raw, layout.TAIL_AT, zlib.crc32(raw[: layout.TAIL_AT]), slot.seq)
+        file.put(slot.seq, bytes(raw))
+        if number % 2:
+            rank = only(read(inbox))
+            msgspec.json.encode(rank)
+            numbers = [value for value in msgspec.structs.astuple(rank) if isinstance(value, float)]
+            assert all(math.isfinite(value) for value in numbers)
+            assert len(rank.step_samples_s) <= 90
+            taken += rank.step_s is not None
+    assert taken > 50
 
 
 def test_a_file_that_is_cut_while_it_is_read(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
