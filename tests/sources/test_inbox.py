@@ -77,8 +77,11 @@ def inbox(directory: Path) -> Iterator[Inbox]:
     box.close()
 
 
-def box_at(directory: Path) -> Inbox:
-    return Inbox({"GPUMON_RUNTIME_DIR": str(directory), "XDG_RUNTIME_DIR": "/nonexistent"})
+def box_at(directory: Path, session: str | Path = "/nonexistent") -> Inbox:
+    """An inbox for these two places only: in those of this machine other programs may write."""
+    inbox = Inbox({"GPUMON_RUNTIME_DIR": str(directory), "XDG_RUNTIME_DIR": str(session)})
+    inbox._own = inbox._own[:2]
+    return inbox
 
 
 def read(inbox: Inbox, at: float = 0.0, holders: Mapping[int, GpuUse] | None = None) -> tuple[Rank, ...]:
@@ -403,7 +406,7 @@ def test_a_directory_that_goes_away_with_its_session(directory: Path, tmp_path: 
     """At logout it vanishes under a job that stays: what is written is read on, and then found in the next place."""
     second = tmp_path / "other" / "gpumon"
     second.mkdir(mode=0o700, parents=True)
-    inbox = Inbox({"GPUMON_RUNTIME_DIR": str(directory), "XDG_RUNTIME_DIR": str(second.parent)})
+    inbox = box_at(directory, second.parent)
     file = ProbeFile(directory, sleeper.pid)
     file.write([(0.1, 0.0)])
     assert only(read(inbox)).step == 1
@@ -428,7 +431,7 @@ def test_a_file_that_is_being_made_is_read_soon(directory: Path, inbox: Inbox, s
 def test_a_copy_of_a_running_file_changes_nothing(directory: Path, tmp_path: Path, sleeper: Sleeper) -> None:
     second = tmp_path / "other" / "gpumon"
     second.mkdir(mode=0o700, parents=True)
-    inbox = Inbox({"GPUMON_RUNTIME_DIR": str(directory), "XDG_RUNTIME_DIR": str(second.parent)})
+    inbox = box_at(directory, second.parent)
     file = ProbeFile(directory, sleeper.pid)
     file.write([(0.1, 0.0)])
     read(inbox)
@@ -721,46 +724,69 @@ def test_ranks_come_in_order_and_many_of_them_every_other_second(directory: Path
 
 
 IN_A_CONTAINER = """
-import os, sys, time
-sys.path[:0] = sys.argv[1:3]
+import os, sys
 from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
 from probefile import ProbeFile
-place = Path("/tmp/gpumon-0")
-place.mkdir(mode=0o700)
-file = ProbeFile(place, os.getpid(), rank=7)
-file.write([(0.25, 0.1)])
+place = Path(sys.argv[3])
+place.mkdir(mode=0o700, exist_ok=True)
+ProbeFile(place, os.getpid(), rank=7).write([(0.25, 0.1)])
 print("ready", flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_container_without_a_shared_directory(tmp_path: Path) -> None:
-    """Its own /tmp and its own pids: found through the root directory of a process on a GPU, under its pid here."""
+@contextlib.contextmanager
+def container(place: str, setup: str) -> Iterator[int]:
+    """A process with pids and mounts of its own whose probe writes to ``place``; gives its pid here."""
     root = Path(__file__).parents[2]
-    code = f"mount -t tmpfs none /tmp && exec {sys.executable} -c '{IN_A_CONTAINER}' {root} {root / 'tests'}"
+    code = f"{setup} && exec {sys.executable} -c '{IN_A_CONTAINER}' {root} {root / 'tests'} {place}"
     environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
         env=environment,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    if process.stdout.readline() != b"ready\n":
-        pytest.skip("namespaces are not allowed here")
-    child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        if process.stdout.readline() != b"ready\n":
+            pytest.skip("namespaces are not allowed here")
+        yield int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+        process.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_container_without_a_shared_directory(tmp_path: Path) -> None:
+    """Its own /tmp and its own pids: found through the root directory of a process on a GPU, under its pid here."""
     inbox = box_at(tmp_path / "none")
-    assert read(inbox) == ()
-    rank = only(read(inbox, at=10.0, holders={child: use("GPU-aaaaaaaa")}))
-    assert (rank.pid, rank.rank, rank.step_s, rank.gpu_uuid) == (child, 7, pytest.approx(0.25), "GPU-aaaaaaaa")
-    process.stdin.close()
-    process.wait()
+    with container("/tmp/gpumon-0", "mount -t tmpfs none /tmp") as child:
+        assert read(inbox) == ()
+        rank = only(read(inbox, at=10.0, holders={child: use("GPU-aaaaaaaa")}))
+        assert (rank.pid, rank.rank, rank.step_s, rank.gpu_uuid) == (child, 7, pytest.approx(0.25), "GPU-aaaaaaaa")
     time.sleep(0.7)
     assert read(inbox, at=20.0) == ()
     inbox.close()
-    process.stdout.close()
-    assert process.stderr is not None
-    process.stderr.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_container_with_the_directory_mounted(directory: Path, inbox: Inbox) -> None:
+    """It writes under the pid that it has inside; the driver's list says which process that is here."""
+    with container(str(directory), "true") as child:
+        assert [path.name.split(".")[0] for path in directory.iterdir()] == ["1"]
+        assert read(inbox) == ()
+        rank = only(read(inbox, at=10.0, holders={child: use("GPU-aaaaaaaa")}))
+        assert (rank.pid, rank.rank) == (child, 7)
+        assert inbox.pids == {child}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_links_in_a_container_lead_nowhere(tmp_path: Path, sleeper: Sleeper) -> None:
+    """A link there would be followed with our root: it is not."""
+    real = tmp_path / "gpumon"
+    real.mkdir(mode=0o700)
+    ProbeFile(real, sleeper.pid).write([(0.1, 0.0)])
+    inbox = box_at(tmp_path / "none")
+    with container("/tmp/elsewhere", f"mount -t tmpfs none /tmp && ln -s {real} /tmp/gpumon-0") as child:
+        assert read(inbox, at=10.0, holders={child: use("GPU-aaaaaaaa"), sleeper.pid: use("GPU-aaaaaaaa")}) == ()
+    inbox.close()

@@ -17,6 +17,7 @@ from fakenvml import GIB, Process, a100_mig, h100, rtx4090, wave
 from gpumon import model
 from gpumon.errors import DriverBroken
 from gpumon.model import Host, Snapshot
+from gpumon.probe._gpumon_probe import layout
 from gpumon.sources import GpuUse, live
 from gpumon.sources.host.reader import HostReader
 from gpumon.sources.inbox.inbox import Inbox
@@ -309,9 +310,9 @@ def test_ranks_come_with_their_gpu_and_their_processes_are_trainers(
     fake_driver: MakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A probe that begins, speaks and ends while the monitor runs; its process is followed on a GPU or not."""
-    monkeypatch.setenv("GPUMON_RUNTIME_DIR", str(tmp_path / "probes"))
     (tmp_path / "probes").mkdir(mode=0o700)
     driver = load(fake_driver([h100()]))
+    monkeypatch.setattr(layout, "directories", lambda *_: (str(tmp_path / "probes"),))
     reader = NvmlReader(0.1)
     reader.start()
     host = StillHost()
