@@ -251,7 +251,8 @@ class _Drawing:
             lines = self.charts.keep(
                 ("jobs",),
                 # Of large jobs the very same table comes several times.
-                (slow.window.last.processes, view.part, view.process, view.job_offset, view.tier, width, rows.jobs,
+                (slow.window.last.processes, slow.window.last.ranks, view.part, view.process, view.job_offset,
+                 view.tier, width, rows.jobs,
                  [subject.is_muted for subject in self.subjects], [alert.state for alert in self.frame.alerts]),
                 lambda: self._job_lines(slow),
             )  # fmt: skip

@@ -57,6 +57,7 @@ def film(
     history = History()
     jobs = frame_fields.pop("jobs", ())
     processes = frame_fields.pop("processes", ())
+    ranks = frame_fields.pop("ranks", ())
     machine = frame_fields.pop("host", host(cpu_count=96, socket_count=2, memory_total_bytes=1031 * GIB))
     fields = {
         "headline": Headline(state="healthy", text="1 job, 1 GPU busy", detail="no alert in 2h14m"),
@@ -69,8 +70,9 @@ def film(
         time_s = end_s - (count - number) * step_s
         gpus = gpus_at(time_s)
         snapshot = Snapshot(
-            time_s=time_s, interval_s=step_s if number else None, gpus=gpus, processes=processes, host=machine
-        )
+            time_s=time_s, interval_s=step_s if number else None, gpus=gpus, processes=processes, host=machine,
+            ranks=ranks,
+        )  # fmt: skip
         derived = {one.uuid: budget_at(time_s, one) or {} for one in gpus}
         yield Frame(window=history.append(snapshot, jobs, derived), **fields)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from scenes import HOT, NOW, ONSET, budget, film, last, mono, texts, throttled, utc  # noqa: F401
 
-from builders import GIB, NOON, alert, finding, gpu, host, job, process, uuid, worker
+from builders import GIB, NOON, alert, finding, gpu, host, job, process, rank, uuid, worker
 from gpumon.alerts import Headline
 from gpumon.model import Job, Process, Subject
 from gpumon.monitor import Frame
@@ -163,10 +164,69 @@ def test_a_single_process_is_one_row() -> None:
     mine = job(trainers=(48213,), helpers={48213: tuple(one.pid for one in workers)})
     rows = _table(80, 4, jobs=(mine,), processes=(one, *workers))
     assert rows[:3] == [
-        "─ JOBS 1 ─────────────────────────────────────────────── no probe: step time – ─",
+        "─ JOBS 1 ──────────────── step – for step time, alloc:  gpumon run -- python … ─",
         "     PID USER     GPU    MEM  SM%  CPU%  WORKERS  busy   TIME COMMAND",
         "   48213 marco      0  19.3G   55   431  ▇▇▇▇     4/4   2h14m python train.py -…",
     ]
+
+
+def _probed_film(
+    width: int, *, ranks: int = 2, jobs_count: int = 1, view: ViewState | None = None, **fields: Any
+) -> list[str]:
+    """A table whose first job's processes carry probes; rank 1 waits for data."""
+    made = [_job(number, ranks) for number in range(1, jobs_count + 1)]
+    members = tuple(member for _, group in made for member in group)
+    reports = tuple(
+        rank(1000 + number, rank=number, data_wait_s=0.2 * (number == 1), step_s=0.5, **fields)
+        for number in range(ranks)
+    )
+    frame = last(
+        film(
+            lambda _: tuple(gpu(index) for index in range(ranks)), lambda *_: None, seconds=20.0,
+            jobs=tuple(one for one, _ in made), processes=members, ranks=reports,
+        )
+    )  # fmt: skip
+    rows = texts(jobs.job_lines(frame, view or ViewState(), width, 8).rows)
+    assert {cell_len(row) for row in rows} == {width}
+    return [row.rstrip() for row in rows]
+
+
+def test_probed_ranks_have_columns_for_step_wait_and_memory() -> None:
+    """The job's line has the shared pace, the longest wait and the sum of memory; nothing tells how to get a probe."""
+    assert [row[:96] for row in _probed_film(120)[:5]] == [
+        "─ JOBS 1 " + "─" * 87,
+        " RANK    PID USER      GPU    MEM  SM%  CPU%  WORKERS  busy      STEP  WAIT ALLOC/RESV G    TIME",
+        "  job        ana       0–1 152.0G    –   120                  0.500 s   40%  136.0/148.0   1 min",
+        "    0   1000 ana         0  76.0G    –    60                  0.500 s    0%    68.0/74.0   1 min",
+        "    1   1001 ana         1  76.0G    –    60                  0.500 s   40%    68.0/74.0   1 min",
+    ]
+
+
+def test_what_a_probe_does_not_tell_is_a_dash() -> None:
+    """A rank without steps and memory, and another job without a probe, keep their columns."""
+    unknown = {"step_s": None, "allocated_bytes": None, "allocated_peak_bytes": None, "reserved_bytes": None}
+    rows = _probed_film(120, ranks=1, jobs_count=2)
+    assert rows[2][59:88].split() == ["0.500", "s", "0%", "68.0/74.0"]
+    assert rows[3][59:88].split() == ["–", "–", "–"]
+    one, members = _job(1)
+    reports = (rank(1000, data_wait_s=None, **unknown),)
+    (*_, row) = _table(120, 4, jobs=(one,), processes=tuple(members), ranks=reports)[:3]
+    assert row[59:88].split() == ["–", "–", "–"]
+
+
+def test_a_narrow_table_has_the_probes_in_its_rule() -> None:
+    """Whose wait it is, where one rank's is longer; the name of the job, where there are several."""
+    rule = _probed_film(80)[0]
+    assert rule == "─ JOBS 1 ──────── step 0.500 s · data wait 40% on rank 1 · alloc 136.0/148.0 G ─"
+    assert " 3 ranks · " in _probed_film(100, ranks=3)[0]
+    assert " job1.py: step 0.500 s · data wait 0% · alloc 68.0/74.0 G ─" in _probed_film(80, ranks=1, jobs_count=2)[0]
+
+
+def test_servers_are_not_asked_for_a_probe() -> None:
+    """What never trains has no steps."""
+    one, members = _job(1)
+    served = msgspec.structs.replace(one, kind="serving")
+    assert _table(80, 4, jobs=(served,), processes=tuple(members))[0].endswith("─" * 20)
 
 
 def test_ranks_go_before_the_lines_of_other_jobs() -> None:

@@ -10,8 +10,9 @@ from gpumon.model import Gpu, Job, Process
 from gpumon.monitor import Frame
 from gpumon.signals import workers_of
 from gpumon.ui.glyphs import EIGHTHS
+from gpumon.ui.panels import ranks
 from gpumon.ui.panels.gpu_heads import name_of
-from gpumon.ui.panels.line import clip, fill, left, right, section
+from gpumon.ui.panels.line import cells, clip, fill, left, right, section
 from gpumon.ui.panels.state import is_stale
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, process_key
@@ -23,10 +24,11 @@ BUSY_WORKER_PCT = 50.0
 BARS = 8
 COMMAND_X, NARROW_COMMAND_X = 70, 62
 """Cells before the command."""
+RULE_CELLS = 14
+"""Of the section's rule that are not its end."""
 NO_JOB = "No job is using these GPUs. Start one; it appears here within 2 s."
 HOST_PIDS = "PIDs belong to the host: run the container with --pid=host to see processes"
 OTHER_USER = "– (other user)"
-NO_PROBE = "no probe: step time –"
 
 
 class JobLines(NamedTuple):
@@ -70,6 +72,8 @@ class _Table(NamedTuple):
     width: int
     place: str
     """Head of the column that says whose it is."""
+    told: Mapping[int, ranks.Told]
+    """What probes report, by trainer; with one of them the wide table has their columns."""
 
 
 def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLines:
@@ -92,9 +96,10 @@ def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLine
         _selected(view, trainers),
         width,
         _place(trainers),
+        ranks.told_of(frame.window, frame.window.jobs),
     )
     jobs = [job for job in frame.window.jobs if any(pid in processes for pid in job.trainers)]
-    end = (_sum_in_rule(table, jobs) or NO_PROBE) if jobs else ""
+    end = _end_of_rule(table, jobs) if jobs else ""
     rows: list[Row] = [section("JOBS", str(len(jobs)) if jobs else "", end, width)]
     keys: list[str | None] = [None]
     notes = [HOST_PIDS] if last.host.sees_host_pids is False else []
@@ -212,7 +217,8 @@ def _heads(table: _Table) -> Row:
     place = left(table.place, 8 if is_wide else 7)
     time = right("TIME", 8 if is_wide else 6) + ("  " if is_wide else " ")
     numbers = right("GPU", 5) + right("MEM", 7) + right("SM%", 5) + right("CPU%", 6)
-    text = f"{rank}{right('PID', 7)} {place}{numbers}  {left('WORKERS', 8)} {left('busy', 5)}{time}COMMAND"
+    probed = ranks.HEADS if is_wide and table.told else ""
+    text = f"{rank}{right('PID', 7)} {place}{numbers}  {left('WORKERS', 8)} {left('busy', 5)}{probed}{time}COMMAND"
     return fill([(text, "muted")], table.width)
 
 
@@ -239,10 +245,11 @@ def _row(table: _Table, line: _Line) -> Row:
         (right(_memory(members), 7) + right(units.number(_sm(members)), 5), _of_driver(table, members)),
         (right(f"{sum(cpu):.0f}" if cpu else units.MISSING, 6) + "  ", ""),
         *_workers(table, line, loads),
+        *(_of_probes(table, line, members) if is_wide and table.told else ()),
         (right(lasted, 8) + "  " if is_wide else right(lasted, 6) + " ", ""),
     ]
     is_rank = is_wide and process is not None and len(job.trainers) > 1
-    room = table.width - (COMMAND_X if is_wide else NARROW_COMMAND_X)
+    room = table.width - (COMMAND_X if is_wide else NARROW_COMMAND_X) - (ranks.CELLS if is_wide and table.told else 0)
     if room <= 0:
         return fill(pieces, table.width)
     pieces.append((left(clip(_command(line, members), room), room), "muted" if is_rank else ""))
@@ -335,6 +342,34 @@ def _command(line: _Line, members: Sequence[Process]) -> str:
     if first.command is None:
         return OTHER_USER if first.user else first.name or units.MISSING
     return line.job.name if line.process is None else first.command
+
+
+def _of_probes(table: _Table, line: _Line, members: Sequence[Process]) -> list[Piece]:
+    told = [table.told[member.pid] for member in members if member.pid in table.told]
+    return ranks.cells(ranks.together(told), is_starved=line.job.id in table.starved)
+
+
+def _end_of_rule(table: _Table, jobs: Sequence[Job]) -> str:
+    """What a narrow table has no columns for; without a probe how to get one."""
+    if table.told:
+        return "" if table.width >= WIDE else _told_in_rule(table, jobs)
+    if all(job.kind == "serving" for job in jobs):
+        return ""
+    summed = _sum_in_rule(table, jobs)
+    if summed:
+        return summed
+    return ranks.NO_PROBE if cells(ranks.NO_PROBE) + RULE_CELLS <= table.width else ranks.NO_PROBE_SHORT
+
+
+def _told_in_rule(table: _Table, jobs: Sequence[Job]) -> str:
+    """The selected job's pace, else the first one's that reports; named where there are several jobs."""
+    reporting = [job for job in jobs if any(pid in table.told for pid in job.trainers)]
+    chosen = next((job for job in reporting if _has_selected(table, _group(table, job, is_only=True))), reporting[0])
+    text = ranks.sentence(table.told, chosen)
+    if len(jobs) > 1:
+        return f"{clip(chosen.name, max(8, table.width - cells(text) - RULE_CELLS - 2))}: {text}"
+    whole = f"{len(chosen.trainers)} ranks · {text}"
+    return whole if len(chosen.trainers) > 1 and cells(whole) + RULE_CELLS <= table.width else text
 
 
 def _sum_in_rule(table: _Table, jobs: Sequence[Job]) -> str:
