@@ -701,26 +701,32 @@ def test_gpu_of_a_rank(
 # --- many, and elsewhere -------------------------------------------------------------------------
 
 
-def test_ranks_come_in_order_and_many_of_them_every_other_second(directory: Path, inbox: Inbox) -> None:
-    """More than sixteen are read half at a time; in between the others stand as they were, without their steps."""
-    sleepers = [Sleeper() for _ in range(24)]
-    files = [ProbeFile(directory, one.pid, rank=23 - number) for number, one in enumerate(sleepers)]
+@pytest.mark.parametrize(("count", "at_once"), [(16, 16), (24, 12), (52, 13)])
+def test_ranks_come_in_order_and_many_of_them_in_turn(directory: Path, inbox: Inbox, count: int, at_once: int) -> None:
+    """More than sixteen are read every other second, half at a time, more than 48 every fourth.
+
+    In between the others stand as they were, without their single steps.
+    """
+    sleepers = [Sleeper() for _ in range(count)]
+    files = [ProbeFile(directory, one.pid, rank=count - 1 - number) for number, one in enumerate(sleepers)]
     for file in files:
         file.write([(0.1, 0.0)])
-    assert [rank.rank for rank in read(inbox)] == list(range(24))
-    fresh = []
-    for second in (1, 2, 3, 4):
+    assert [rank.rank for rank in read(inbox)] == list(range(count))
+    fresh, steps = [], 0
+    for second in range(1, 9):
         for file in files:
             file.write([(0.1, 0.0)])
         ranks = read(inbox, at=float(second))
-        assert len(ranks) == 24
+        assert len(ranks) == count
         assert all(rank.step_s == pytest.approx(0.1) for rank in ranks)
         fresh.append(sum(bool(rank.step_samples_s) for rank in ranks))
-    assert fresh == [12, 12, 12, 12]
+        steps += sum(len(rank.step_samples_s) for rank in ranks)
+    assert fresh == [at_once] * 8
+    assert steps > 6 * count - count
     for one in sleepers:
         one.end()
     time.sleep(0.7)
-    assert read(inbox, at=10.0) == ()
+    assert read(inbox, at=20.0) == ()
 
 
 IN_A_CONTAINER = """

@@ -33,8 +33,8 @@ _LOST_NS = 2 * 10**9
 _PARTING_S = 3.0
 """After the end of a process its ``gpumon run`` writes down the exit code."""
 _CODES = range(-64, 256)
-_MANY, _MANY_S = 16, 2.0
-"""More ranks than these are read so often only."""
+_PERIODS = ((48, 4), (16, 2))
+"""More ranks than these are read every so many seconds, an equal part of them at a time."""
 _HEADER_S, _YOUNG_HEADER_S, _YOUNG_S = 10.0, 1.0, 60.0
 _AGAIN_S, _AGAIN_MOST_S = 1.0, 60.0
 """What is refused may be in the making."""
@@ -131,9 +131,9 @@ class Inbox:
         moment = Now(time.monotonic_ns(), time.time_ns())
         self._gpus, self._uuids = gpus, tuple([gpu.uuid for gpu in gpus])
         ranks: list[Rank] = []
-        is_many = len(self._writers) > _MANY
+        parts = next((parts for least, parts in _PERIODS if len(self._writers) > least), 1)
         for number, (key, writer) in enumerate(list(self._writers.items())):
-            if writer.told is not None and is_many and now < writer.due_at:
+            if writer.told is not None and parts > 1 and now < writer.due_at:
                 ranks.append(writer.told)
                 continue
             held = holders.get(writer.pid)
@@ -142,9 +142,9 @@ class Inbox:
                 ranks.append(rank)
             if is_gone:
                 self._part(key, now)
-            elif is_many and rank is not None:
-                # Half of them at a time.
-                writer.due_at = now + _MANY_S * (0.45 if writer.told is None and number % 2 else 0.9)
+            elif parts > 1 and rank is not None:
+                turn = parts if writer.told is not None else number % parts + 1
+                writer.due_at = now + 0.9 * turn
                 writer.told = replace(rank, step_samples_s=(), data_wait_samples_s=(), pause_s=None)
         ranks.sort(key=_order)
         return tuple(ranks)
