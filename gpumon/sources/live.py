@@ -14,6 +14,7 @@ from gpumon.sources.host.happenings import Happenings
 from gpumon.sources.host.kernel_log import KernelLog
 from gpumon.sources.host.leftovers import Leftovers
 from gpumon.sources.inbox.inbox import Inbox
+from gpumon.sources.inbox.names import Names
 from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.nvml.reading import Holder, Reading, aged, with_driver
 from gpumon.text import clean
@@ -78,6 +79,7 @@ class LiveSource:
         self._reader = reader
         self._host_reader = host_reader
         self._inbox = inbox
+        self._names = Names()
         self._happenings = Happenings(log)
         self._leftovers = Leftovers()
         self._is_closed = False
@@ -159,7 +161,7 @@ class LiveSource:
         uses = self._uses.of(reading)
         gpus = aged(reading, now, since)
         ranks = self._ranks(uses, gpus, now)
-        host, processes = self._host_reader.read(uses, now)
+        host, processes = self._host_reader.read(self._names.of_here(uses, ranks), now)
         answered_at = reading.answered_at
         left = self._leftovers.look(gpus, processes, now) if host.sees_host_pids is not False else ()
         happened = self._happenings.join(self._reader.drain_events(), gpus, now)

@@ -27,6 +27,7 @@ from gpumon.probe._gpumon_probe import layout
 from gpumon.probe._gpumon_probe.ring import start_ticks
 from gpumon.sources import GpuUse
 from gpumon.sources.inbox.inbox import Inbox
+from gpumon.sources.inbox.names import Names
 from gpumon.sources.inbox.places import MOST_FILES
 from probefile import NOTHING, ProbeFile, S
 
@@ -727,6 +728,36 @@ def test_ranks_come_in_order_and_many_of_them_in_turn(directory: Path, inbox: In
         one.end()
     time.sleep(0.7)
     assert read(inbox, at=20.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("driver", "ranks", "expected"),
+    [
+        ({9_000_001: ("GPU-a",), 9_000_002: ("GPU-b",)}, {71: "GPU-b", 70: "GPU-a"}, {70: ("GPU-a",), 71: ("GPU-b",)}),
+        ({9_000_001: ("GPU-a", "GPU-b")}, {70: "GPU-a"}, {70: ("GPU-a", "GPU-b")}),
+        ({9_000_001: ("GPU-a",), 9_000_002: ("GPU-a",)}, {70: "GPU-a"}, None),
+        ({9_000_001: ("GPU-a",)}, {70: "GPU-a", 71: "GPU-a"}, None),
+        ({9_000_001: ("GPU-a",)}, {70: None}, None),
+        ({9_000_001: ("GPU-a",), 70: ("GPU-a",)}, {70: "GPU-a"}, None),
+    ],
+)
+def test_the_drivers_pids_inside_a_container(
+    tmp_path: Path,
+    driver: dict[int, tuple[str, ...]],
+    ranks: dict[int, str | None],
+    expected: dict[int, tuple[str, ...]] | None,
+) -> None:
+    """The host's number of a process is replaced by the one here where a rank's GPU leaves no doubt."""
+    for pid in ranks:
+        (tmp_path / str(pid)).mkdir()
+    names = Names(str(tmp_path))
+    told = tuple(Rank(pid=pid, gpu_uuid=on) for pid, on in ranks.items())
+    uses = {pid: use(*on) for pid, on in driver.items()}
+    assert names.of_here(uses, told) is uses  # the first namespace counts as the driver does
+    names._is_namespaced = True
+    found = names.of_here(uses, told)
+    assert found == ({pid: use(*on) for pid, on in expected.items()} if expected is not None else uses)
+    assert names.of_here(uses, told) is found
 
 
 IN_A_CONTAINER = """
