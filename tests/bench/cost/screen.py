@@ -20,7 +20,7 @@ import pyte
 from tests.bench.cost.clock import cpu_s
 
 COLUMNS, ROWS = 120, 40
-WAIT_S = 60.0
+WAIT_S = 180.0
 _ANSWERS = {b"\x1b]11;?": b"\x1b]11;rgb:0000/0000/0000\x1b\\", b"\x1b[6n": b"\x1b[1;1R"}
 """What xterm would say about its background and its cursor; without it some programs wait."""
 

@@ -47,7 +47,9 @@ def give_past(seconds: int, marker: Path) -> None:
     def with_past(self: LiveSource) -> Iterator[Snapshot]:
         snapshots = live(self)
         first = next(snapshots)
+        self.is_catching_up = True  # folded, not drawn
         yield from _past(first, seconds)
+        self.is_catching_up = False
         marker.touch()
         yield msgspec.structs.replace(first, interval_s=1.0)
         yield from snapshots
