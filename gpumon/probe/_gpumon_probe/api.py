@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from types import TracebackType
 
 from . import finder, layout, publisher
 from .loop import MANUAL, loop
+from .wraps import tell_loss
 
 
 def watch() -> None:
     """Watch this process from now on: what is imported already, and what will be. Safe to call again."""
-    assert publisher.start is not None
+    loop.start = publisher.start
     finder.install()
 
 
@@ -26,11 +26,15 @@ def step(n: int = 1, samples: float | None = None, loss: float | None = None) ->
     try:
         if samples is not None:
             loop.samples = (loop.samples or 0.0) + samples
-        if type(loss) in {int, float}:
-            loop.loss_is_nan = not math.isfinite(loss)  # type: ignore[arg-type]
+        tell_loss(loss)
         loop.step_ended(MANUAL, count=n)
     except Exception:
         pass
+
+
+def tell_samples(samples: float) -> None:
+    """So many more samples were trained on; the steps are told by somebody else."""
+    loop.samples = (loop.samples or 0.0) + samples
 
 
 class phase:  # noqa: N801 - used like a function: `with gpumon.phase("eval"):`

@@ -17,6 +17,19 @@ HOOKS = {
     "torch.nn.parallel.distributed": ("on_torch", "distributed"),
     "torch.amp.grad_scaler": ("on_torch", "scaler"),
     "safetensors.torch": ("on_torch", "safetensors"),
+    "lightning.pytorch.trainer.call": ("on_trainers", "lightning_calls"),
+    "lightning.pytorch.trainer.trainer": ("on_trainers", "lightning_trainer"),
+    "pytorch_lightning.trainer.call": ("on_trainers", "lightning_calls"),
+    "pytorch_lightning.trainer.trainer": ("on_trainers", "lightning_trainer"),
+    "transformers.trainer_callback": ("on_trainers", "transformers_events"),
+    "transformers.trainer": ("on_trainers", "transformers_trainer"),
+    "deepspeed.runtime.engine": ("on_trainers", "deepspeed"),
+    "keras.src.callbacks.callback_list": ("on_tensorflow", "callbacks"),
+    "keras.src.saving.saving_lib": ("on_tensorflow", "saving"),
+    "tensorflow.python.eager.polymorphic_function.polymorphic_function": ("on_tensorflow", "functions"),
+    "tensorflow.python.data.ops.iterator_ops": ("on_tensorflow", "tensorflow_data"),
+    "jax._src.array": ("on_tensorflow", "jax_arrays"),
+    "jax._src.api": ("on_tensorflow", "jax_calls"),
 }
 """Module: the probe's module and the function in it that is given the module."""
 

@@ -36,7 +36,38 @@ class Teller(NamedTuple):
 NOBODY = Teller(-1, None, "")
 BATCHES = Teller(0, None, "batches")
 OPTIMIZER = Teller(1, "pytorch", "optimizer steps")
+FUNCTION = Teller(1, "tensorflow", "calls of a tf.function")
+KERAS = Teller(2, "keras", "batches trained")
+TRANSFORMERS = Teller(2, "transformers", "trainer steps")
+DEEPSPEED = Teller(3, "deepspeed", "engine steps")
 MANUAL = Teller(9, None, "steps")
+
+
+class Election:
+    """Which of several optimizers is the one whose steps are the loop's."""
+
+    def __init__(self) -> None:
+        self.leader = 0
+        self.leader_steps = 0
+        self.others: dict[int, list[int]] = {}
+
+    def leads(self, key: int) -> bool:
+        """Whether this one leads from now on: the first does, or one that steps much more often than the leader."""
+        if not self.leader:
+            self.leader = key
+            return True
+        if len(self.others) >= MOST_KEYS:
+            self.others.clear()
+        count = self.others.setdefault(key, [0, 0, self.leader_steps])
+        if count[2] != self.leader_steps:
+            count[1], count[2] = 0, self.leader_steps
+        count[0] += 1
+        count[1] += 1
+        if count[1] <= STEPS_OF_ANOTHER and count[0] <= 2 * self.leader_steps + STEPS_OF_ANOTHER:
+            return False
+        self.leader, self.leader_steps = key, 0
+        self.others.clear()
+        return True
 
 
 class Loop:
@@ -64,9 +95,7 @@ class Loop:
         self.skipped = 0
         self.told_at_update = 0
         self.beat = 0
-        self.leader = 0
-        self.leader_steps = 0
-        self.others: dict[int, list[int]] = {}
+        self.election = Election()
         self.wait = 0
         self.waiting_since = 0
         self.batches = self.eval_batches = 0
@@ -91,35 +120,20 @@ class Loop:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def optimizer_stepped(self, key: int) -> None:
-        """One of perhaps many optimizers did its step: the one that leads counts."""
-        if self.teller.rank > OPTIMIZER.rank or (key != self.leader and not self._leads(key)):
+    def one_stepped(self, teller: Teller, key: int) -> None:
+        """One of perhaps many optimizers or functions did its step: the one that leads counts."""
+        if self.teller.rank > teller.rank:
             return
-        self.leader_steps += 1
-        self.step_ended(OPTIMIZER)
-
-    def _leads(self, key: int) -> bool:
-        """Whether this one leads from now on: the first does, or one that steps much more often than the leader."""
-        if not self.leader:
-            self.leader = key
-            return True
-        if len(self.others) >= MOST_KEYS:
-            self.others.clear()
-        count = self.others.setdefault(key, [0, 0, self.leader_steps])
-        if count[2] != self.leader_steps:
-            count[1], count[2] = 0, self.leader_steps
-        count[0] += 1
-        count[1] += 1
-        if count[1] <= STEPS_OF_ANOTHER and count[0] <= 2 * self.leader_steps + STEPS_OF_ANOTHER:
-            return False
-        self.leader, self.leader_steps = key, 0
-        self.others.clear()
-        self.last_end = 0  # what passed since then was more than one step
-        return True
+        if key != self.election.leader:
+            if not self.election.leads(key):
+                return
+            self.last_end = 0  # what passed since then was more than one step
+        self.election.leader_steps += 1
+        self.step_ended(teller)
 
     def step_ended(self, teller: Teller, absolute: int | None = None, count: int = 1) -> None:
         """A step is over; ``absolute`` is the count of steps where the teller knows it."""
-        if teller is not self.teller and not self._takes_over(teller, absolute):
+        if teller is not self.teller and not self._takes_over(teller, absolute, count):
             return
         now = monotonic_ns()
         if self.pause_since:
@@ -145,14 +159,14 @@ class Loop:
         if self.publish_due and now >= self.publish_due:
             self.publish()
 
-    def _takes_over(self, teller: Teller, absolute: int | None) -> bool:
+    def _takes_over(self, teller: Teller, absolute: int | None, count: int) -> bool:
         """Whether this step counts: not where who told until now has told it already, or knows better."""
-        if teller.rank < self.teller.rank:
+        if teller.rank <= self.teller.rank:
             return False
         was_told = self.told > 0
         self.teller = teller
-        if was_told and absolute is not None:
-            self.step = absolute
+        if was_told:
+            self.step = self.step + count - 1 if absolute is None else absolute
         return not was_told
 
     def scale_updated(self) -> None:
@@ -209,6 +223,12 @@ class Loop:
             self.fetched_samples += self.sizes.get(data, 0)
             if self.teller.rank <= BATCHES.rank:
                 self._batch_is_step()
+        if not self.is_started:
+            self.start()
+
+    def synchronised(self) -> None:
+        """The program waited for its device: a sign of life where no step can be seen."""
+        self.beat = monotonic_ns()
         if not self.is_started:
             self.start()
 

@@ -8,8 +8,8 @@ from functools import wraps
 from time import monotonic_ns
 from typing import Any, Callable
 
-from . import layout
-from .loop import loop
+from .loop import OPTIMIZER, loop
+from .wraps import checkpoint
 
 _traced: list[Callable[[], bool]] = []
 """Whether torch.compile traces this very code: a constant True there, which leaves nothing of a hook."""
@@ -37,7 +37,7 @@ def optimizer(module: Any) -> None:
         try:
             if not _traced:
                 _learn_traced()
-            loop.optimizer_stepped(id(optimizer))
+            loop.one_stepped(OPTIMIZER, id(optimizer))
         except Exception:
             pass
 
@@ -97,33 +97,6 @@ def _learn_gradients() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "is_grad_enabled"):
         loop.is_grad_enabled = torch.is_grad_enabled
-
-
-def checkpoint(*names: str) -> Callable[[Any], None]:
-    """For a module with functions that write checkpoints."""
-
-    def hook(module: Any) -> None:
-        for name in names:
-            original = getattr(module, name, None)
-            if original is not None:
-                setattr(module, name, paused(layout.CHECKPOINT, original))
-
-    return hook
-
-
-def paused(phase: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, during which the loop is in this phase."""
-
-    @wraps(original)
-    def within(*args: Any, **kwargs: Any) -> Any:
-        is_entered = loop.entered(phase)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if is_entered:
-                loop.left()
-
-    return within
 
 
 serialization = checkpoint("save")

@@ -11,6 +11,7 @@ import os
 import signal
 from _thread import allocate_lock, start_new_thread
 from time import monotonic_ns, sleep, time_ns
+from typing import NamedTuple
 
 from . import layout
 from .identity import Identity
@@ -39,7 +40,7 @@ class Publisher:
         self.seq = 0
         self.body = b""
         self.news: tuple[object, object] = (None, None)
-        self.before = _Sums(told, monotonic_ns())
+        self.before = _Sums()
         self.peak = -1
         self.taken = 0
 
@@ -89,7 +90,7 @@ class Publisher:
         told, before = self.loop, self.before
         now = monotonic_ns()
         memory = self._memory()
-        sums = self.before = _Sums(told, now)
+        sums = self.before = _sums(told, now)
         steps = _taken(told)
         self.taken += len(steps)
         is_complete, self.taken = sums.timed <= self.taken, max(self.taken, sums.timed)
@@ -162,17 +163,30 @@ class Publisher:
         self.ring = None
 
 
-class _Sums:
+class _Sums(NamedTuple):
     """The loop's sums at one moment."""
 
-    __slots__ = ("background", "batches", "eval_batches", "forward", "paused", "restart", "skipped", "timed")
+    timed: int = 0
+    batches: int = 0
+    eval_batches: int = 0
+    background: int = 0
+    restart: int = 0
+    skipped: int = 0
+    forward: int | None = None
+    paused: int = 0
 
-    def __init__(self, told: Loop, now: int) -> None:
-        self.timed = told.timed
-        self.batches, self.eval_batches = told.batches, told.eval_batches
-        self.background, self.restart = told.background, told.restart
-        self.skipped, self.forward = told.skipped, told.forward
-        self.paused = told.paused_ns(now)
+
+def _sums(told: Loop, now: int) -> _Sums:
+    return _Sums(
+        timed=told.timed,
+        batches=told.batches,
+        eval_batches=told.eval_batches,
+        background=told.background,
+        restart=told.restart,
+        skipped=told.skipped,
+        forward=told.forward,
+        paused=told.paused_ns(now),
+    )
 
 
 def _taken(told: Loop) -> list[tuple[int, int]]:
