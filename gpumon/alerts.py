@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
 
+import msgspec
+
 from gpumon.model import Abstention, Alert, AlertState, Confidence, Finding, Severity, Subject, Value
 from gpumon.signals import stale_after_s
 from gpumon.window import Window
@@ -176,7 +178,10 @@ class AlertFold:
         track = self._tracks.get(key)
         if track is not None and track.is_live():
             if finding.strength >= _CLEARS_BELOW:
-                track.finding = finding
+                # What is only held by the lower threshold does not become worse by it.
+                is_held = finding.strength < 1.0 and RANK[finding.severity] > RANK[track.finding.severity]
+                severity = track.finding.severity if is_held else finding.severity
+                track.finding = msgspec.structs.replace(finding, severity=severity)
                 track.state, track.quiet_s, track.quiet_since_s = "firing", 0.0, None
                 track.count_loss(window.passed_s, _gpus_losing(finding.subject, window))
             return

@@ -87,6 +87,16 @@ def test_below_the_threshold_nothing_is_raised() -> None:
     assert alert.state == "firing"
 
 
+def test_what_is_only_kept_does_not_become_worse() -> None:
+    """At 0.9 of its threshold an information stays one; above it, it may become a warning."""
+    run = Run()
+    run.step([strong(1.2, severity="info")])
+    (alert,) = run.step([strong(0.9, severity="warning")])
+    assert alert.finding.severity == "info"
+    (alert,) = run.step([strong(1.1, severity="warning")])
+    assert alert.finding.severity == "warning"
+
+
 def test_a_pending_condition_that_goes_away_starts_anew() -> None:
     """Five seconds, a break, five seconds are not ten."""
     run = Run(Keeping(id="sw-thermal", hold_s=8))
