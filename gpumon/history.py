@@ -56,6 +56,8 @@ _WAITS_KEPT = 120
 _TIERS = ((10.0, 2160), (60.0, 1440))
 _CLOCK_STEP_S = 0.25
 _DAY_S = 86_400.0
+_LONGEST_S = 3600.0
+"""What one sample stands for at most, however far apart they usually are."""
 
 
 class History:
@@ -170,7 +172,7 @@ class History:
             store.nominal_s = median(self._intervals)
             self._elapsed_s += interval
         # A suspend or a hang is a gap: a sample stands for no more time than a few usual intervals.
-        cover = min(interval or store.nominal_s, 3 * store.nominal_s)
+        cover = min(interval or store.nominal_s, 3 * store.nominal_s, _LONGEST_S)
         store.timeline.write(row, self._elapsed_s, cover)
         offset = snapshot.time_s - self._elapsed_s
         if row == 0 or abs(offset - store.offset_s) > _CLOCK_STEP_S:
@@ -245,21 +247,33 @@ class History:
         for number, tier in enumerate(self._store.tiers):
             due = int(self._elapsed_s / tier.width_s)
             tier.closed = max(tier.closed, due - tier.bins)
+            rows, folded = (0, -1), list[tuple[Ring, list[float]]]()
             while tier.closed < due:
                 start = tier.closed * tier.width_s
-                first, last = timeline.rows_within(start, start + tier.width_s, timeline.oldest(), row)
-                self._fold_bin(number, tier.closed, first, last)
+                mine = timeline.rows_within(start, start + tier.width_s, timeline.oldest(), row)
+                if mine != rows or mine[0] != mine[1]:
+                    # Where samples are far apart, one of them fills many bins.
+                    rows, folded = mine, self._folded(number, *mine)
+                for ring, values in folded:
+                    ring.write(tier.closed, values)
                 tier.closed += 1
+                if mine[1] < mine[0] <= row:
+                    # Nothing is known up to where the next sample begins.
+                    begins_s = timeline.elapsed(mine[0]) - timeline.cover(mine[0])
+                    tier.closed = min(due, max(tier.closed, int(begins_s / tier.width_s)))
 
-    def _fold_bin(self, number: int, closed: int, first: int, last: int) -> None:
+    def _folded(self, number: int, first: int, last: int) -> list[tuple[Ring, list[float]]]:
+        """What some rows come to, for each series."""
         if last < first:
-            return
+            return []
         weights = self._store.timeline.covers(first, last)
+        found = []
         for series in self._store.series.values():
             if series.tiers:
                 folded = fold_rows(series.raw, first, last, weights, series.coarse)
                 if folded is not None:
-                    series.tiers[number].write(closed, folded)
+                    found.append((series.tiers[number], folded))
+        return found
 
 
 def _row(values: tuple[float | None, ...]) -> list[float]:

@@ -34,9 +34,12 @@ class Rows:
             self._grow(at)
         data[start : start + width] = array(self._code, values)
 
-    def clear(self, at: int) -> None:
-        """Forget what is in a slot."""
-        self.write(at, self._blank)
+    def clear(self, low: int, high: int) -> None:
+        """Forget what is in the slots ``low`` to ``high`` (both included)."""
+        width, data = self.width, self._data
+        if (high + 1) * width > len(data):
+            self._grow(high)
+        data[low * width : (high + 1) * width] = self._blank * (high - low + 1)
 
     def row(self, at: int) -> Sequence[float]:
         """What is in a slot."""
@@ -72,10 +75,19 @@ class Ring:
         """Store a row; rows left out since the last write become gaps."""
         first, slots, rows = self.first, self.slots, self._rows
         if row != self.last + 1:
-            for missed in range(max(self.last + 1, row - slots), row):
-                rows.clear((missed - first) % slots)
+            self._clear(max(self.last + 1, row - slots), row - 1)
         rows.write((row - first) % slots, values)
         self.last = row
+
+    def _clear(self, first: int, last: int) -> None:
+        low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
+        if last < first:
+            return
+        if low <= high:
+            self._rows.clear(low, high)
+        else:
+            self._rows.clear(low, self.slots - 1)
+            self._rows.clear(0, high)
 
     def repeat(self, row: int) -> None:
         """Store the newest row once more."""

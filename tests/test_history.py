@@ -317,3 +317,18 @@ def test_a_long_gap_is_not_filled_with_windows() -> None:
     )
     window = history.append(builders.snapshot(builders.NOON + 4e7, [builders.gpu()], interval_s=4e7))
     assert len(window.samples(builders.uuid(0), 60.0)) <= 600
+
+
+def test_leaps_over_years_leave_nothing_in_between() -> None:
+    """Each sample stands for an hour at most, and what is skipped reads as a gap."""
+    history, at_s = History(), 0.0
+    for step_s in (0.0, 1.0, 8e7, 1.0, 8e7, 8e7, 8e7, 5e4):
+        at_s += step_s
+        snapshot = builders.snapshot(builders.NOON + at_s, [builders.gpu()], interval_s=step_s or None)
+        window = history.append(snapshot)
+    end_s = builders.NOON + at_s
+    hours = window.bins(builders.uuid(0), "power_w", end_s=end_s, width_s=3600.0, count=20)
+    known = [number for number, value in enumerate(hours) if value is not None]
+    assert known[-1] == 19
+    assert len(known) <= 4
+    assert window.covered(1e9)[-1] == 3600.0
