@@ -22,6 +22,8 @@ _HELD = frozenset(CARRIED)
 _ALONE_S = 2.0
 """Readings of different kinds within so much time are of one moment."""
 _LAPTOP = re.compile(r"Laptop|Max-Q|Mobile|\bMX ?\d{3}\b")
+_SHARES = re.compile(r"GB10\b|Thor\b|Orin\b|Xavier|Tegra", re.IGNORECASE)
+"""Names of GPUs that use the host's memory."""
 BOOT_CLOCK_S = 1e9
 """Times below count from the boot, as in a kernel's log."""
 USUAL_S = 1.0
@@ -313,6 +315,8 @@ class Assembly:
             if name in facts:
                 carried[name] = facts[name]
         found = {"pci_bus_id": known.place.bus, "index": self._index(known), **carried, **facts, "uuid": known.uuid}
+        if _SHARES.search(found.get("name") or ""):
+            found["memory_is_shared"] = True
         parent = self._parent(found["mig_parent_uuid"]) if "mig_parent_uuid" in found else None
         if parent is not None:
             found["mig_parent_uuid"] = parent.uuid

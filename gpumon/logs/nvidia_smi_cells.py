@@ -34,7 +34,6 @@ _SENSORS = re.compile(
 )
 _UTILIZATION = re.compile(r"^(\d{1,3} ?%|\[?N/A\]?|ERR!)? {0,40}(Default|E\. ?Process|E\. ?Thread|Prohibited|ERR!|N/A)")
 _ECC_PAIR = re.compile(r"^\d{1,12} {1,40}(\d{1,12})")
-_SHARED = re.compile(r"GB10\b|Thor\b|Orin\b|Xavier|Tegra", re.IGNORECASE)
 _SLASH = re.compile(r"(?<!N)/")
 _COMPUTE_MODES = {"d": "default", "p": "prohibited", "e.p": "exclusive-process", "e.t": "exclusive-thread"}
 _WHOLE = ("%", "C", "W", "MiB", "MB", "N/A", ERROR, ":", "Default", "Process", "Thread", "Prohibited", "abled", "Off")
@@ -134,8 +133,6 @@ def _memory(row: Row, cell: str) -> bool:
             return False
         if ERROR in cell.upper():
             row.failed("memory")
-        elif _SHARED.search(row.facts.get("name", "")):
-            row.facts["memory_is_shared"] = True
     else:
         # These megabytes were always of 1024² bytes, also where older drivers write MB.
         for field, text in zip(("memory_used_bytes", "memory_total_bytes"), found.groups(), strict=True):

@@ -163,3 +163,10 @@ def test_a_laptop_is_told_by_its_gpus_name() -> None:
     assert [assembled(("q", one))[0].host.chassis for one in (laptop, desktop)] == ["laptop", None]
     virtual = Reading(gpus=[(Place(0), {"name": "Quadro T1000 with Max-Q Design"})], host={"chassis": "virtual"})
     assert assembled(("q", virtual))[0].host.chassis == "virtual"
+
+
+def test_memory_is_the_hosts_by_the_gpus_name() -> None:
+    names = ("NVIDIA GB10", "NVIDIA Thor", "Orin (nvgpu)", "Xavier", "NVIDIA GB100", "Thorium X", "NVIDIA H100", None)
+    readings = [Reading(gpus=[(Place(0), {} if name is None else {"name": name})]) for name in names]
+    shared = [assembled(("csv", one))[0].gpus[0].memory_is_shared for one in readings]
+    assert shared == [True, True, True, True, False, False, False, False]
