@@ -39,7 +39,7 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     has_times: bool = True
     """False where the input does not say when anything was: moments count from its beginning."""
     time_zone: str | None = None
-    """``unknown`` where the input's times name none and are kept as they stand."""
+    """``unknown``: the times name none and are kept as they stand; ``since-boot``: they are no dates."""
     assumed_interval_s: float | None = None
     """The time between two readings, where the input does not give it."""
     judged_every_s: float | None = None

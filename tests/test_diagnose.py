@@ -12,6 +12,7 @@ import pytest
 from gpumon import cli, trace
 from gpumon.commands.diagnose import seconds_of
 from gpumon.errors import UsageError
+from gpumon.logs.log import EXPECTED
 from gpumon.model import Snapshot
 from gpumon.sources.demo import simulate
 
@@ -178,3 +179,22 @@ def test_for_is_for_watching(run: Run, tmp_path: Path) -> None:
     code, _, err = run("diagnose", recorded(tmp_path, simulate("healthy", 5)), "--for", "30s")
     assert code == 2
     assert "--for: watches live" in err
+
+
+def test_times_since_boot(run: Run, tmp_path: Path) -> None:
+    """A log that counts from the boot has no dates to show."""
+    path = tmp_path / "dmesg.txt"
+    path.write_text(
+        "[171130.100000] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+        "[171731.100000] nvme nvme0: 16/0/0 default/read/poll queues\n"
+    )
+    _, out, _ = run("diagnose", path)
+    assert "times count from the boot: the input has no dates" in out
+    assert "lost (fell off the bus, Xid 79) 47h32m after boot certain" in out
+    assert found(run, path)["source"]["time_zone"] == "since-boot"
+    path.write_text("2026-06-03T12:00:00+00:00 node1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen\n")
+    assert "time_zone" not in found(run, path)["source"]
+
+
+def test_what_is_expected_is_two_lines_of_text_at_most() -> None:
+    assert len(EXPECTED) <= 210

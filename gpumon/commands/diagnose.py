@@ -110,7 +110,7 @@ def to_lines(found: Diagnosis) -> list[str]:
     if found.is_healthy():
         lines.append(f"● HEALTHY  nothing of warning or worse{_SO_FAR if _is_brief(found) else ''}")
     for alert in found.alerts:
-        lines += ["", *_alert_lines(alert, has_times=found.has_times)]
+        lines += ["", *_alert_lines(alert, found)]
     if found.abstained or found.unread:
         lines.append("")
     for because, rules in _by_reason(found):
@@ -131,7 +131,9 @@ def _caveats(found: Diagnosis) -> Iterator[str]:
     """What the input does not say and had to be taken for granted."""
     if not found.has_times:
         yield "the input has no times: the clock starts at its beginning"
-    if found.time_zone is not None:
+    if found.time_zone == "since-boot":
+        yield "times count from the boot: the input has no dates"
+    elif found.time_zone is not None:
         yield "times are as written, their zone is not known"
     if found.assumed_interval_s is not None:
         yield f"assumed {found.assumed_interval_s:g} s between readings, which the input does not say"
@@ -155,14 +157,19 @@ def _by_reason(found: Diagnosis) -> Iterator[tuple[str, list[str]]]:
     yield from rules.items()
 
 
-def _alert_lines(alert: Alert, *, has_times: bool) -> list[str]:
+def _moment(time_s: float, found: Diagnosis, word: str) -> str:
+    """``since 12:20``; ``41 s in`` and ``2h14m after boot`` where there is no date to tell."""
+    if not found.has_times:
+        return f"{units.duration(time_s)} in"
+    if found.time_zone == "since-boot":
+        return f"{units.duration(time_s)} after boot"
+    return f"{word} {units.clock(time_s, '%H:%M')}"
+
+
+def _alert_lines(alert: Alert, found: Diagnosis) -> list[str]:
     finding = alert.finding
-    if has_times:
-        since = f" since {units.clock(alert.since_s, '%H:%M')}"
-        ended = "" if alert.cleared_s is None else f", over at {units.clock(alert.cleared_s, '%H:%M')}"
-    else:
-        since = f" {units.duration(alert.since_s)} in" if alert.since_s > 0 else ""
-        ended = "" if alert.cleared_s is None else f", over {units.duration(alert.cleared_s)} in"
+    since = f" {_moment(alert.since_s, found, 'since')}" if found.has_times or alert.since_s > 0 else ""
+    ended = "" if alert.cleared_s is None else f", over {_moment(alert.cleared_s, found, 'at')}"
     mark = f"{MARKS[finding.severity]} {finding.severity.upper()}"
     lines = [f"{mark}  {finding.summary}{since}{ended} {finding.confidence}  [{finding.rule}]"]
     if finding.cause_text:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from gpumon.diagnosis import Diagnosis
+from gpumon.logs.assembly import BOOT_CLOCK_S, Assembly
 from gpumon.logs.log import Log
 from gpumon.model import Snapshot
 from gpumon.opened import Opened
@@ -75,10 +76,17 @@ class Input:
             found,
             kind=kinds[0] if len(kinds) == 1 else "mixed",
             has_times=assembly.has_times or with_traces,
-            time_zone=None if assembly.has_zone or not assembly.has_times or with_traces else "unknown",
+            time_zone=_zone(found, assembly) if assembly.has_times and not with_traces else None,
             assumed_interval_s=assembly.assumed_s,
             judged_every_s=assembly.judged_every_s,
         )
 
     def _parts(self) -> list[Trace | Log]:
         return [*self._traces, *([] if self._log is None else [self._log])]
+
+
+def _zone(found: Diagnosis, assembly: Assembly) -> str | None:
+    """What is to be said of the times of logs."""
+    if found.start_s is not None and found.start_s + found.duration_s < BOOT_CLOCK_S:
+        return "since-boot"
+    return None if assembly.has_zone else "unknown"

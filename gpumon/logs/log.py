@@ -54,8 +54,8 @@ FORMATS: tuple[type[Reader], ...] = (
 """Asked in this order whether a line begins one of their stretches: what is most certain first."""
 
 EXPECTED = (
-    "a gpumon trace, nvidia-smi (table, -q, -q -x, --format=csv, dmon, pmon, topo, nvlink), Prometheus text,"
-    " a kernel log with NVRM lines, or output of PyTorch, NCCL or CUDA"
+    "a gpumon trace, nvidia-smi (table, -q, -q -x, --format=csv, dmon, pmon, topo, nvlink), dcgmi dmon, gpustat,"
+    " tegrastats, Prometheus text, a kernel log with NVRM lines, or output of PyTorch, NCCL or CUDA"
 )
 
 
