@@ -103,7 +103,8 @@ class Loop:
         self.trained: set[int] = set()
         self.asked: set[int] = set()
         self.is_evaluating = False
-        self.dropped_wait = 0
+        self.dropped_wait = self.dropped_batches = self.dropped_samples = 0
+        self.is_doubtful = False
         self.phases: list[int] = []
         self.paused_steps = 0
         self.pause_total = self.pause_since = self.pause_seen = 0
@@ -205,7 +206,9 @@ class Loop:
         else:
             is_known = True
         if not self.is_evaluating:
-            self.is_evaluating, self.pause_since, self.dropped_wait = True, now, 0
+            self.is_evaluating, self.pause_since = True, now
+            self.dropped_wait = self.dropped_batches = self.dropped_samples = 0
+        self.is_doubtful = is_known
         return is_known
 
     def data_came(self, data: int, asked: int) -> None:
@@ -214,6 +217,8 @@ class Loop:
         self.waiting_since = 0
         if self.phases or self.is_evaluating:
             self.dropped_wait += now - asked
+            self.dropped_batches += 1
+            self.dropped_samples += self.sizes.get(data, 0)
             self.eval_batches += 1
             self.beat = now
         else:
@@ -238,6 +243,7 @@ class Loop:
         self.waiting_since = 0
         if self.phases or self.is_evaluating:
             self.dropped_wait += now - asked
+            self.is_doubtful = False
         else:
             self.wait += now - asked
 
@@ -274,6 +280,9 @@ class Loop:
         self.asked.clear()
 
     def _evaluation_ended(self, now: int) -> None:
+        if self.is_doubtful and self.dropped_batches == 1:
+            self._was_training()  # one batch of it beside one of known data: two loaders that go together
+            return
         self.is_evaluating = False
         self.asked.clear()
         self.pause_total += now - self.pause_since
@@ -282,9 +291,7 @@ class Loop:
     def _stepped_in_pause(self, now: int) -> None:
         """A step on what looked like evaluation: it was none. Or in a pause whose end nobody told."""
         if self.is_evaluating and not self.phases:
-            self.is_evaluating = False
-            self.wait += self.dropped_wait
-            self.pause_since = 0
+            self._was_training()
             return
         self.pause_total += now - self.pause_since
         self.pause_since = now
@@ -293,6 +300,14 @@ class Loop:
             self.phases.clear()
             self.is_evaluating = False
             self.pause_since = 0
+
+    def _was_training(self) -> None:
+        self.is_evaluating = False
+        self.wait += self.dropped_wait
+        self.batches += self.dropped_batches
+        self.fetched_samples += self.dropped_samples
+        self.eval_batches -= self.dropped_batches
+        self.pause_since = 0
 
     # --- pauses ----------------------------------------------------------------------------------
 

@@ -124,9 +124,9 @@ class Ring:
             raise OSError(errno.EBADF, "the descriptor is another file's")
 
     def is_there(self) -> bool:
-        """Whether the name still leads to this file: at logout /run/user/UID goes away under a job that stays."""
+        """Whether the name still leads to this whole file: at logout /run/user/UID goes away under a job that stays."""
         try:
-            return _identity(self.path) == self.identity
+            return _identity(self.path) == self.identity and os.stat(self.path).st_size == layout.FILE_SIZE
         except OSError:
             return False
 

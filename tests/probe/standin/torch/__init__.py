@@ -17,4 +17,5 @@ class no_grad:
 
 
 from torch.serialization import save
+import torch.nn.parallel
 from torch import amp, compiler, cuda, nn, optim, utils

@@ -5,4 +5,5 @@ class DistributedDataParallel:
     def forward(self, *inputs):
         return self.module(*inputs)
 
-    __call__ = forward
+    def __call__(self, *inputs):
+        return self.forward(*inputs)
