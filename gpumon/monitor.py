@@ -112,9 +112,14 @@ class Monitor:
         return window, alerts, abstained, self._headline.append(window, alerts)
 
     def conclude(self, window: Window) -> tuple[Finding, ...]:
-        """What rules whose window is longer than the whole run would say of it: never more than ``possible``."""
+        """What rules say only now that the run is over.
+
+        Those whose window is longer than the whole run would say of it never more than ``possible``.
+        """
         found: list[Finding] = []
         for judged in self._judged:
+            if judged.rule.at_end is not None:
+                found += (one for one in judged.rule.at_end(window, judged.limits) if isinstance(one, Finding))
             wanted = msgspec.structs.asdict(judged.limits)
             if wanted.get("window_s", 0.0) > window.elapsed_s:
                 limits = msgspec.structs.replace(judged.limits, window_s=window.elapsed_s)

@@ -41,6 +41,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that explain this one where both are about the same GPU or job."""
     at_once: Check | None = None
     """What the last reading says by itself, for a run that is too short to see anything last."""
+    at_end: Check | None = None
+    """What can only be said once the run is over."""
 
 
 def rule(
@@ -52,6 +54,7 @@ def rule(
     clear_s: float = 0.0,
     suppressed_by: tuple[str, ...] = (),
     at_once: Check | None = None,
+    at_end: Check | None = None,
 ) -> Callable[[Check], Rule]:
     """Make a rule of a function; its docstring is what ``gpumon explain`` prints."""
 
@@ -66,6 +69,7 @@ def rule(
             clear_s=clear_s,
             suppressed_by=suppressed_by,
             at_once=at_once,
+            at_end=at_end,
         )
 
     return declare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.rules import ended_by_memory
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.rules.training_died import finding_of, is_watched, latest
@@ -18,14 +19,22 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long it is shown, unless the same program trains again before."""
 
 
-@rule("training-ended", limits=Limits, every_s=1.0, clear_s=2.0, suppressed_by=("training-died",))
+@rule(
+    "training-ended",
+    limits=Limits,
+    every_s=1.0,
+    clear_s=2.0,
+    suppressed_by=("training-died",),
+    at_end=ended_by_memory.ended,
+)
 def training_ended(window: Window, limits: Limits) -> Conclusions:
     """A training job is over; it finished, was ended or was started again, as far as can be seen.
 
     What it sees:
         All processes of a job are gone within ten seconds, without a trace of a fault. It says finished where the
         probe or the parent told so, probably finished where something was written in the last two minutes, and
-        otherwise that the reason is unknown.
+        otherwise that the reason is unknown. In a log without processes: the memory of a GPU, which was in use, is free
+        to the log's end.
 
     Why it matters:
         The GPUs are free: for the next run, or for others.

@@ -79,7 +79,7 @@ ANSWERS = (
     Wanted("60-overheating-laptop-step-time/input.txt", REFUSED, why="a program's own progress, without a GPU"),
     Wanted("61-thermal-violation-at-75c/input.txt", QUIET, "sw-thermal", "temperature-limit"),
     Wanted("63-rtx3090-power-limited-run/failed-run-daemon.log", REFUSED, why="a program's own output"),
-    Wanted("63-rtx3090-power-limited-run/failed-run.csv", QUIET, why="nothing runs; a log without processes"),
+    Wanted("63-rtx3090-power-limited-run/failed-run.csv", QUIET, "training-ended", "memory-freed"),
     Wanted("63-rtx3090-power-limited-run/healthy-run.csv", QUIET),
     Wanted("66-training-low-util-4090/input.txt", QUIET, "data-starved", "one-reading", "asks for a series"),
     Wanted("69-h100-100pct-155w/input.csv", QUIET, "low-power-high-util", "collective-or-small-kernels"),
