@@ -85,6 +85,12 @@ def step(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds < 9.9995 else f"{seconds:.1f} s"
 
 
+def ordinal(number: int) -> str:
+    """``2nd``, ``3rd``, ``4th``, ``11th``, ``21st``."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
+    return f"{number}{ending}"
+
+
 def minus(text: str) -> str:
     """Write the minus sign as the screen does."""
     return text.replace("-", "−")

@@ -231,12 +231,7 @@ def _shares(window: Window, waits: Waits, intake: Intake, limits: Limits) -> Ite
     if rhythm.every is not None:
         is_workers = rhythm.every == intake.per_rank()
         judged_by = f"= {rhythm.every} workers" if is_workers else f"{intake.per_rank()} workers per GPU"
-        yield Evidence(name="rhythm", value=f"every {_ordinal(rhythm.every)} step stalls", judged_by=judged_by)
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in {11, 12, 13} else "th"
-    return f"{number}{ending}"
+        yield Evidence(name="rhythm", value=f"every {units.ordinal(rhythm.every)} step stalls", judged_by=judged_by)
 
 
 # --- waits without a sign of the cause -----------------------------------------------------------

@@ -168,6 +168,13 @@ class GpumonApp(Stage):
             self._set(alert=selection.alerts(frame)[at])
             self.action_alerts()
             return
+        from gpumon.ui.screens.job import JobScreen
+
+        if part == "jobs" and not isinstance(self.screen, JobScreen):
+            if self.view.process is None:
+                self._set(process=JobScreen.first_choice(frame))
+            self.push_screen(JobScreen())
+            return
         uuid = selection.gpu_behind(frame, part, at)
         if uuid is None:
             self.toast("this row has no GPU to open")

@@ -12,6 +12,7 @@ from builders import frame
 from gpumon.ui.app import GpumonApp
 from gpumon.ui.screens.detail import DetailScreen
 from gpumon.ui.screens.help import LEFT, RIGHT, help_rows
+from gpumon.ui.screens.job import JobScreen
 from gpumon.ui.view import ViewState
 from ui.stage import lines, play, text
 
@@ -19,7 +20,7 @@ BOUND = {
     "↑": "up", "↓": "down", "←": "left", "→": "right", "PgUp": "pageup", "PgDn": "pagedown", "Home": "home",
     "End": "end", "+": "plus", "-": "minus", "<": "less_than_sign", ">": "greater_than_sign", "Space": "space",
     "Enter": "enter", "Esc": "escape", "?": "question_mark", "F9": "f9", "Ctrl-L": "ctrl+l", "Ctrl-Z": "ctrl+z",
-    "Tab": "tab",
+    "Tab": "tab", ",": "comma", ".": "full_stop",
 }  # fmt: skip
 """How the page writes a key, and how Textual calls it."""
 UNWRITTEN = {"ctrl+c", "h", "f1", "A", "equals_sign", "shift+tab", "shift+left", "shift+right", *"12345678"}
@@ -27,9 +28,9 @@ UNWRITTEN = {"ctrl+c", "h", "f1", "A", "equals_sign", "shift+tab", "shift+left",
 
 
 def bound() -> set[str]:
-    """Every key of the program: the app's, and what the detail screen adds."""
-    both = [*GpumonApp.BINDINGS, *DetailScreen.BINDINGS]
-    names = [one.key if isinstance(one, Binding) else one[0] for one in both]
+    """Every key of the program: the app's, and what the screens of a GPU and of a job add."""
+    every = [*GpumonApp.BINDINGS, *DetailScreen.BINDINGS, *JobScreen.BINDINGS]
+    names = [one.key if isinstance(one, Binding) else one[0] for one in every]
     return {key for name in names for key in name.split(",")}
 
 

@@ -77,7 +77,11 @@ def test_keys_before_the_first_frame_wait_for_it(throttled: list[Frame]) -> None
         (["A", "escape"], ["AlertsScreen", "Overview"]),
         (["enter", "escape"], ["DetailScreen", "Overview"]),
         (["enter", "n", "a", "escape"], ["DetailScreen", "DetailScreen", "AlertsScreen", "DetailScreen"]),
-        (["tab", "enter", "escape"], ["Overview", "DetailScreen", "Overview"]),
+        (["tab", "enter", "escape"], ["Overview", "JobScreen", "Overview"]),
+        (
+            ["tab", "enter", "enter", "escape", "a", "escape"],
+            ["Overview", "JobScreen", "DetailScreen", "JobScreen", "AlertsScreen", "JobScreen"],
+        ),
     ],
 )
 def test_screens_open_and_close(throttled: list[Frame], keys: list[str], screens: list[str]) -> None:
@@ -321,7 +325,7 @@ def test_new_critical_takes_the_headline_of_a_paused_picture() -> None:
 
 def test_quit_from_every_screen(throttled: list[Frame]) -> None:
     """Q ends the program, whatever is on top, a dialog too."""
-    for keys in ([], ["question_mark"], ["a"], ["enter"], ["K"]):
+    for keys in ([], ["question_mark"], ["a"], ["enter"], ["K"], ["tab", "enter"]):
 
         async def story(app: GpumonApp, pilot: Pilot[Any], keys: list[str] = keys) -> None:
             await pilot.press(*keys)

@@ -296,8 +296,8 @@ def test_recovered_alerts_turn_grey_and_at_most_three_stay() -> None:
     ("view", "width", "keys"),
     [
         (ViewState(), 80, " ? help  e why  Enter detail  a alerts  +- span  q quit"),
-        (ViewState(part="jobs"), 80, " ? help  e why  Enter its GPU  K signal  a alerts  q quit"),
-        (ViewState(part="jobs", is_read_only=True), 80, " ? help  e why  Enter its GPU  a alerts  +- span  q quit"),
+        (ViewState(part="jobs"), 80, " ? help  e why  Enter its job  K signal  a alerts  q quit"),
+        (ViewState(part="jobs", is_read_only=True), 80, " ? help  e why  Enter its job  a alerts  +- span  q quit"),
         (ViewState(part="alerts"), 80, " ? help  e why  Enter diagnosis  m mute  a alerts  q quit"),
         (ViewState(paused_at_s=NOON), 80, " ? help  Space go on  e why  Enter detail  q quit"),
         (ViewState(scroll_blocks=2), 60, " ? help  End now  e why  q quit"),

@@ -40,7 +40,7 @@ def _keys(frame: Frame, view: ViewState) -> list[Key]:
     if frame.headline.alert is not None:
         keys.append(("e", "why"))
     if view.part == "jobs":
-        keys.append(("Enter", "its GPU"))
+        keys.append(("Enter", "its job"))
         if not view.is_read_only:
             keys.append(("K", "signal"))
     elif view.part == "alerts":

@@ -36,7 +36,8 @@ LOOK: tuple[Entry, ...] = (
     ("Esc", "back; ends cross-hair, scroll"),
     ("e", "why: explain the headline"),
     ("a", "alerts and their log"),
-    ("n p", "next, previous GPU (detail)"),
+    ("n p", "next, previous GPU or job"),
+    (", . r", "sort the ranks (job); reverse"),
     ("o", "overlay the lines (detail)"),
     ("?", "this page"),
 )
