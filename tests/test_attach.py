@@ -99,7 +99,9 @@ def test_a_process_that_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_no_python_names_its_python_children(capsys: pytest.CaptureFixture[str]) -> None:
     """A launcher's or a shell's number is easily taken for the trainer's."""
-    with started(["sh", "-c", f"{sys.executable} -c \"print('ready', flush=True); input()\" <&0; true"]) as shell:
+    with started(
+        ["sh", "-c", f"{sys.executable} -c \"import time; print('ready', flush=True); time.sleep(60)\"; true"]
+    ) as shell:
         children = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()
         said = refusal(capsys, shell.pid)
         assert f"process {shell.pid} is no Python process" in said
@@ -174,7 +176,8 @@ def test_a_process_that_has_a_probe(capsys: pytest.CaptureFixture[str], tmp_path
 @needs_314
 def test_a_container(capsys: pytest.CaptureFixture[str], temporary: Path) -> None:
     """A process that sees other files is named as such, and nothing is left behind."""
-    code = f"mount -t tmpfs none {temporary} && exec {PYTHON314} -c \"print('ready', flush=True); input()\""
+    idling = "import time; print('ready', flush=True); time.sleep(60)"
+    code = f'mount -t tmpfs none {temporary} && exec {PYTHON314} -c "{idling}"'
     try:
         with started(["unshare", "-m", "sh", "-c", code]) as process:
             said = refusal(capsys, process.pid)
