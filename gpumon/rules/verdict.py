@@ -73,14 +73,14 @@ def _told(ending: Ending) -> Verdict | None:
         name = signal.Signals(number).name if number in {one.value for one in signal.Signals} else None
         text = f"pid {pid} ended with {f'signal {name}' if name else f'code {code}'}"
         return Verdict(True, "exit-code", text, "certain")
+    if ending.said is not None and _BAD_WORDS.search(ending.said):
+        return Verdict(True, "own-error", ending.said[:60], "certain")
     if ending.is_finished:
         return Verdict(False, "finished", "its probes reported the end of training", "certain")
     if ending.codes and len(ending.codes) == len(ending.exits):
         return Verdict(False, "finished", "exit code 0", "certain")
     if ending.said is not None and ending.said.lower().startswith("finished"):
         return Verdict(False, "finished", ending.said, "certain")
-    if ending.said is not None and _BAD_WORDS.search(ending.said):
-        return Verdict(True, "own-error", ending.said[:60], "certain")
     return None
 
 

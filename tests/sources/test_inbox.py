@@ -375,6 +375,20 @@ def test_exit_codes_under_run(
     assert inbox.drain_events() == ()
 
 
+def test_an_exception_is_told_of_who_ended_with_it(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
+    """Python's exit handlers run after a traceback too: such a last word is no success."""
+    file = ProbeFile(directory, sleeper.pid)
+    file.write([(0.1, 0.0)], ago_s=1.0)
+    read(inbox)
+    file.write(phase=layout.END, ago_s=0.7)
+    file.header(error="OutOfMemoryError\x1b[31m")
+    sleeper.end()
+    assert only(read(inbox)).phase == "end"
+    assert [(one.pid, one.exit_code, one.text) for one in inbox.drain_events()] == [
+        (sleeper.pid, None, "ended with OutOfMemoryError·[31m")
+    ]
+
+
 def test_another_process_of_the_same_number(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
     """A pid that was given out again is known by its start; a file that names another process is not believed."""
     ticks = start_ticks(sleeper.pid)

@@ -19,6 +19,7 @@ from gpumon.sources.inbox.places import Entry, Place, own_places
 from gpumon.sources.inbox.reports import Story
 from gpumon.sources.inbox.ring import Body, Now, Report, Ring, open_ring
 from gpumon.sources.inbox.writers import Writers
+from gpumon.text import clean
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ _LOST_NS = 2 * 10**9
 _PARTING_S = 3.0
 """After the end of a process its ``gpumon run`` writes down the exit code."""
 _CODES = range(-64, 256)
+_LONGEST_NAME = 48
 _PERIODS = ((48, 4), (16, 2))
 """More ranks than these are read every so many seconds, an equal part of them at a time."""
 _HEADER_S, _YOUNG_HEADER_S, _YOUNG_S = 10.0, 1.0, 60.0
@@ -180,18 +182,18 @@ class Inbox:
         """Let go of a process that ended; of one under ``gpumon run`` its exit code is to come, or there."""
         writer = self._writers.pop(key)
         self.pids -= {writer.pid}
-        if writer.ring.body.run:
-            self._parting.append((writer.ring, writer.pid, now + _PARTING_S))
-            self._hear_exit_codes(now)
-        else:
-            writer.ring.close()
+        writer.ring.read_header()
+        until = now + (_PARTING_S if writer.ring.body.run else 0.0)
+        self._parting.append((writer.ring, writer.pid, until))
+        self._hear_exit_codes(now)
 
     def _hear_exit_codes(self, now: float) -> None:
         waiting = []
         for ring, pid, until in self._parting:
             ring.read_header()
-            event = _exit_of(ring.body, pid)
-            if event is None and now < until:
+            is_over = now >= until
+            event = _exit_of(ring.body, pid, is_over=is_over)
+            if event is None and not is_over:
                 waiting.append((ring, pid, until))
                 continue
             self._events += () if event is None else (event,)
@@ -282,13 +284,17 @@ def _order(rank: Rank) -> tuple[int, int]:
     return (_MOST if rank.rank is None else rank.rank, rank.pid)
 
 
-def _exit_of(body: Body, pid: int) -> Event | None:
-    """How a process ended, as its ``gpumon run`` wrote it down; the command's own code is not that of its children."""
+def _exit_of(body: Body, pid: int, *, is_over: bool) -> Event | None:
+    """How a process ended: the code that its ``gpumon run`` wrote down, which is not that of the command's children.
+
+    ``is_over``: no code is to come any more; then the exception counts that it said it ended with.
+    """
     code, of_run = body.exit_code, body.run_exit_code
+    error = None if body.error is None else f"ended with {clean(body.error, _LONGEST_NAME)}"
     if code is None and of_run == 0:
         code = 0
     if code in _CODES:
-        return Event(kind="process-exit", pid=pid, exit_code=code)
+        return Event(kind="process-exit", pid=pid, exit_code=code, text=error)
     if of_run in _CODES:
-        return Event(kind="process-exit", pid=pid, text=f"error: its run ended with code {of_run}")
-    return None
+        return Event(kind="process-exit", pid=pid, text=error or f"error: its run ended with code {of_run}")
+    return Event(kind="process-exit", pid=pid, text=error) if error is not None and is_over else None

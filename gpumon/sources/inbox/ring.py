@@ -50,6 +50,8 @@ class Body(msgspec.Struct, frozen=True):
     devices: list[str | None] | None = None
     allocator: str | None = None
     run: str | None = None
+    error: str | None = None
+    """The exception that ended it."""
     exit_code: int | None = None
     """Added by ``gpumon run`` when its command has ended, to the file of that process."""
     run_exit_code: int | None = None
