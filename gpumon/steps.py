@@ -113,13 +113,18 @@ def wait_shares(lengths: Sequence[float | None], waits: Sequence[float | None]) 
     ]
 
 
+def rank_on(window: Window, uuid: str) -> Rank | None:
+    """What the probe of the process that works on a GPU reports."""
+    job = window.job_of(uuid)
+    if job is None or not window.last.ranks:
+        return None
+    trainer = trainer_of(job, uuid, {process.pid: process for process in window.last.processes})
+    return None if trainer is None else window.rank_of(trainer.pid)
+
+
 def is_measured(window: Window, uuid: str) -> bool:
     """The time that a GPU waits for data is measured inside its process, not inferred from outside."""
-    job = window.job_of(uuid)
-    if job is None:
-        return False
-    trainer = trainer_of(job, uuid, {process.pid: process for process in window.last.processes})
-    rank = window.rank_of(trainer.pid) if trainer is not None else None
+    rank = rank_on(window, uuid)
     return rank is not None and window.mean(rank, "data_wait_s", LOOK_S) is not None
 
 

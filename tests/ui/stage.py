@@ -32,6 +32,14 @@ def demo(scenario: str, seconds: float = 631.0) -> Frame:
     return last
 
 
+@cache
+def probed(scenario: str, seconds: float = 631.0) -> Frame:
+    """The same where the training processes carry probes."""
+    for frame in frames(ListSource(simulate(scenario, seconds, probe=True), name=scenario), rules=RULES):
+        last = frame
+    return last
+
+
 def play(
     frame: Frame,
     story: Story,

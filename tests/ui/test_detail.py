@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 import gpumon
-from builders import GIB, NOON, alert, finding, frame, gpu, host, job, process, snapshot, snapshots, uuid, worker
+from builders import GIB, NOON, alert, finding, frame, gpu, host, job, process, rank, snapshot, snapshots, uuid, worker
 from gpumon.model import Event
 from gpumon.monitor import Frame
 from gpumon.ui import plot
@@ -22,7 +22,7 @@ from gpumon.ui.screens.detail import Page
 from gpumon.ui.stage import FrameReady
 from gpumon.ui.view import ViewState
 from terminal import PtyProgram, python
-from ui.stage import demo, lines, play, screen_rows, style_at, text
+from ui.stage import demo, lines, play, probed, screen_rows, style_at, text
 
 GUTTER = 9
 
@@ -232,6 +232,79 @@ def test_charts_cost_nothing_while_the_screen_is_not_shown() -> None:
         assert plot.line.cache_info() != before
 
     play(demo("throttled"), story)
+
+
+def inside(scenario: str, index: int = 0, width: int = 80, height: int = 24, **view: Any) -> list[str]:
+    """The page of a GPU whose process carries a probe."""
+    return lines(page(probed(scenario), index, width, height, **view))
+
+
+@pytest.mark.parametrize("scenario", ["straggler", "hang", "fragmented"])
+@pytest.mark.parametrize("size", [(20, 5), (40, 10), (60, 16), (80, 24), (100, 30), (120, 40), (200, 60), (300, 3)])
+def test_with_a_probe_every_size_is_filled_exactly_too(scenario: str, size: tuple[int, int]) -> None:
+    """No row is wider than the screen or missing, and the last one names Esc."""
+    for options in ({}, {"crosshair": 7}, {"has_color": False, "tier": "half"}, {"scroll_blocks": 3}):
+        told = inside(scenario, 0, *size, **options)
+        assert len(told) == size[1]
+        assert max(map(len, told)) <= size[0], (size, options)
+        assert "Esc" in told[-1]
+
+
+def test_with_a_probe_memory_is_three_lines_over_step_and_wait() -> None:
+    """Device, reserved, allocated, step, wait and what single steps tell; nothing else is lost at 80 by 24."""
+    told = inside("input-bound")
+    starts = [
+        "gpumon", "■ CRITICAL", "cause", "─ time budget", "100%", "0", "─ temperature", "100", "40",
+        "─ SM clock", "3105", "1552", "SW power", "power", "device", "reserv", "alloc", "step", "wait",
+        "every 4th step stalls · p50 0.2", "", "limit", "48213", "?",
+    ]  # fmt: skip
+    assert [line.strip().startswith(start) for line, start in zip(told, starts, strict=True)] == [True] * 24
+    assert line_of(told, "device").rstrip().endswith("19.8/24.0G")
+    assert line_of(told, "reserv").rstrip().endswith("18.8 G")
+    assert line_of(told, "wait").rstrip().endswith("%")
+    assert "reserved 2.1× alloc" in "".join(inside("fragmented"))
+
+
+def test_with_a_probe_the_budget_is_measured() -> None:
+    """Wide screens say so; the word estimate goes where it does not hold, and is never cut."""
+    assert inside("input-bound", width=120, height=40)[3].startswith("─ time budget useful")
+    assert " of the last 10 min, measured ─" in inside("input-bound", width=120, height=40)[3]
+    assert "estimate" not in inside("input-bound")[3]
+    assert " of the last 10 min, estimate ─" in lines(page(demo("input-bound"), 0, 120, 40))[3]
+    assert "estimat" not in inside("hang", 1)[3].replace("estimate", "")
+
+
+def test_a_rank_that_stands_still_says_for_how_long() -> None:
+    """Its step and wait are dashes, their past stays."""
+    told = inside("hang", 1)
+    assert line_of(told, "step").rstrip().endswith(" –")
+    assert line_of(told, "no step for 6 min")
+    assert "▄··" in line_of(told, "step")
+
+
+def test_the_crosshair_reads_the_probes_charts_too() -> None:
+    """Half a minute before the trouble the wait was nothing."""
+    told = inside("input-bound", crosshair=50)
+    assert line_of(told, "wait").rstrip().endswith(" 0%")
+    assert line_of(told, "step").rstrip().endswith(" 0.245 s")
+
+
+def test_a_probe_that_falls_silent_moves_nothing() -> None:
+    """The sections stay where they are; the values are dashes and the past is there."""
+
+    async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("enter")
+        before = text(app)
+        history = list(snapshots(60, ranks=[rank()]))
+        silent = [*history, *snapshots(5, start_s=NOON + 60)]
+        app.frame = frame(silent, jobs=[job()])
+        app.draw()
+        after = text(app)
+        assert [line[:8] for line in after[12:19]] == [line[:8] for line in before[12:19]]
+        assert line_of(after, "step").rstrip().endswith(" –")
+        assert line_of(after, "the probe has fallen silent")
+
+    play(frame(snapshots(60, ranks=[rank()]), jobs=[job()]), story)
 
 
 def test_a_lost_gpu_keeps_its_past() -> None:

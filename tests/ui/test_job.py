@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
-from builders import GIB, NOON, ListSource, alert, finding, frame, gpu, job, process, rank, snapshots, uuid, worker
+from builders import GIB, NOON, alert, finding, frame, gpu, job, process, rank, snapshots, uuid, worker
 from gpumon.model import Subject
-from gpumon.monitor import Frame, frames
-from gpumon.rules import RULES
-from gpumon.sources.demo import simulate
+from gpumon.monitor import Frame
 from gpumon.ui.app import GpumonApp
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.row import Row
@@ -20,17 +17,9 @@ from gpumon.ui.screens import job_ranks, rank_charts
 from gpumon.ui.screens.job_page import Page
 from gpumon.ui.screens.job_ranks import Sort
 from gpumon.ui.view import ViewState
-from ui.stage import demo, lines, play, screen_rows, style_at, text
+from ui.stage import demo, lines, play, probed, screen_rows, style_at, text
 
 SIZES = [(20, 5), (40, 10), (60, 16), (80, 24), (100, 30), (120, 40), (200, 60), (300, 3)]
-
-
-@cache
-def probed(scenario: str) -> Frame:
-    """The last frame of a simulated run whose processes carry probes."""
-    for shown in frames(ListSource(simulate(scenario, 631.0, probe=True), name=scenario), rules=RULES):
-        last = shown
-    return last
 
 
 def page(shown: Frame, width: int = 80, height: int = 24, *, sort: Sort | None = None, **view: Any) -> list[Row]:

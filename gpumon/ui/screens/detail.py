@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from gpumon import units
 from gpumon.model import Alert, Gpu
 from gpumon.signals import busy_pct, label
+from gpumon.steps import is_measured, rank_on
 from gpumon.ui import selection
 from gpumon.ui.board import BoardScreen
 from gpumon.ui.palette import muted
@@ -22,9 +23,11 @@ from gpumon.ui.panels.title import model
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.screens import detail_charts as charts
 from gpumon.ui.screens import detail_facts as facts
+from gpumon.ui.screens import detail_rank
 from gpumon.ui.screens.chrome import Key, footer_row, rule_row, title_row
 from gpumon.ui.screens.detail_charts import Canvas, Cells
 from gpumon.ui.view import BLOCKS, ViewState
+from gpumon.window import key_of
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
@@ -45,14 +48,27 @@ GRANTS: tuple[tuple[str, int], ...] = (
     ("power", 1), ("facts", 1), ("heat", 2), ("clock", 2), ("processes", 30), ("heat", 4),
 )  # fmt: skip
 """Who gets the rows of the screen, in the order in which they are handed out; a grant that does not fit is skipped."""
-_CHARTED = frozenset({"heat", "clock", "limiters", "axis", "power", "memory", "utilization"})
+PROBED_GRANTS: tuple[tuple[str, int], ...] = (
+    ("headline", 1), ("footer", 1), ("budget", 1), ("title", 1), ("heat", 3), ("limiters", 1), ("power", 1),
+    ("memory", 1), ("axis", 1), ("headline", 1), ("processes", 1), ("facts", 1), ("pace", 2), ("memory", 2),
+    ("budget", 1), ("pace_note", 1), ("clock", 3), ("budget", 1), ("limiters", 2), ("clock", 1), ("heat", 1),
+    ("budget", 1), ("facts_rule", 1), ("facts", 1), ("processes_rule", 1), ("processes", 3), ("heat", 2), ("clock", 2),
+    ("power", 1), ("heat", 1), ("budget", 1), ("pace", 2), ("memory", 3), ("clock", 2), ("heat", 2), ("power", 1),
+    ("facts", 1), ("heat", 2), ("clock", 2), ("processes", 4), ("utilization", 5), ("heat", 2), ("utilization", 2),
+    ("budget", 2), ("heat", 2), ("clock", 2), ("power", 1), ("facts", 1), ("heat", 2), ("clock", 2),
+    ("processes", 30), ("heat", 4),
+)  # fmt: skip
+"""The same where the process on the GPU has a probe."""
+_CHARTED = frozenset({"heat", "clock", "limiters", "axis", "power", "memory", "utilization", "pace", "pace_note"})
 
 
-def shares_of_height(height: int, *, is_overlaid: bool, has_charts: bool, most: dict[str, int]) -> dict[str, int]:
+def shares_of_height(
+    height: int, *, is_overlaid: bool, has_charts: bool, most: dict[str, int], is_probed: bool = False
+) -> dict[str, int]:
     """Rows of each section: the same for the same size, so that nothing jumps."""
     granted: dict[str, int] = {}
     free = height
-    for name, rows in GRANTS:
+    for name, rows in PROBED_GRANTS if is_probed else GRANTS:
         if (name == "clock" and is_overlaid) or (name in _CHARTED and not has_charts):
             continue
         wanted = min(rows, most.get(name, height) - granted.get(name, 0))
@@ -67,7 +83,10 @@ def shares_of_height(height: int, *, is_overlaid: bool, has_charts: bool, most: 
 class Page:
     """The rows of one frame; made anew for each."""
 
-    def __init__(self, frame: Frame, view: ViewState, gpu: Gpu, drawn: Charts, width: int) -> None:
+    def __init__(
+        self, frame: Frame, view: ViewState, gpu: Gpu, drawn: Charts, width: int, *, probe: str | None = None
+    ) -> None:
+        """``probe`` is the key of the series of a probe that was seen on the GPU before."""
         gpus = frame.window.last.gpus
         self.frame, self.view, self.width = frame, view, width
         self.gpu, self.card = gpu, facts.parent_of(gpu, gpus)
@@ -82,18 +101,24 @@ class Page:
         if view.crosshair is not None and self.columns is not None:
             at = min(shown - 1, max(0, shown - 1 - view.crosshair))
         self.canvas = Canvas(drawn, frame.window, view, gpu, self.card, count, at)
+        rank = rank_on(frame.window, gpu.uuid)
+        self.probe = probe if rank is None else key_of(rank)
+        self.told = None if self.probe is None else detail_rank.told_of(self.canvas, self.probe, rank)
 
     def rows(self, height: int) -> list[Row]:
         """Everything that fits on the screen."""
         running = facts.processes_on(self.gpu, self.frame.window.last)
         most = {
             "headline": 2, "footer": 1, "title": 1, "axis": 1, "limiters": 3, "facts_rule": 1, "processes_rule": 1,
-            "processes": max(1, len(running)), "facts": facts.count_for(self.width), "power": 6, "memory": 4,
+            "processes": max(1, len(running)), "facts": facts.count_for(self.width), "power": 6,
+            "memory": 4 if self.told is None else detail_rank.MOST_MEMORY, "pace": detail_rank.MOST_PACE,
         }  # fmt: skip
         has_charts = self.columns is not None
         if not has_charts:
             most |= {"headline": 1, "budget": 1, "facts": 0, "processes": 0, "facts_rule": 0, "processes_rule": 0}
-        share = shares_of_height(height, is_overlaid=self.is_overlaid, has_charts=has_charts, most=most)
+        share = shares_of_height(
+            height, is_overlaid=self.is_overlaid, has_charts=has_charts, most=most, is_probed=self.told is not None
+        )
         sections: tuple[tuple[str, Callable[[int], Sequence[Row]]], ...] = (
             ("title", lambda _: [self.title()]),
             ("headline", self.headline),
@@ -103,7 +128,9 @@ class Page:
             ("limiters", self.limiters),
             ("utilization", self.utilization),
             ("power", lambda rows: self.drawn(charts.power_rows(self.canvas, rows))),
-            ("memory", lambda rows: self.drawn(charts.memory_rows(self.canvas, rows))),
+            ("memory", self.memory),
+            ("pace", self.pace),
+            ("pace_note", lambda _: [detail_rank.note_row(self.told, self.width)] if self.told else []),
             ("axis", lambda _: [charts.axis_row(self.canvas, self.alerts())]),
             ("facts_rule", lambda _: [rule_row([("facts", "bold")], self.width)]),
             ("facts", self.facts),
@@ -122,6 +149,16 @@ class Page:
         if self.is_old or self.gpu.is_lost:
             parts = [part._replace(value=(part.value[0], muted(part.value[1]))) for part in parts]
         return [charts.row_of(part, self.canvas) for part in parts]
+
+    def memory(self, rows: int) -> list[Row]:
+        """The device's memory; with a probe what the framework made of it."""
+        if self.told is None:
+            return self.drawn(charts.memory_rows(self.canvas, rows))
+        return self.drawn(detail_rank.memory_rows(self.canvas, self.told, rows))
+
+    def pace(self, rows: int) -> list[Row]:
+        """How long steps take, and how much of that is waiting."""
+        return [] if self.told is None else self.drawn(detail_rank.pace_rows(self.told, rows))
 
     def headline(self, rows: int) -> Sequence[Row]:
         """What is wrong on this machine, on every screen."""
@@ -166,7 +203,12 @@ class Page:
         if self.width >= OVERLAY_FROM_WIDTH:
             pieces.append((f" · of the last {units.duration(self.view.span_s)}", "muted"))
         if len(pieces) > 1:
-            pieces.append((f", {ESTIMATE}" if self.width >= OVERLAY_FROM_WIDTH else f" · {ESTIMATE}", "muted"))
+            is_wide = self.width >= OVERLAY_FROM_WIDTH
+            how = ", measured" if is_wide else ""
+            if not is_measured(self.frame.window, self.gpu.uuid):
+                how = f", {ESTIMATE}" if is_wide else f" · {ESTIMATE}"
+            if width_of(pieces) + len(how) + 4 <= self.width:
+                pieces.append((how, "muted"))
         return rule_row(pieces, self.width)
 
     def heat(self, rows: int) -> list[Row]:
@@ -287,6 +329,8 @@ class DetailScreen(BoardScreen[None]):
         super().__init__()
         self._charts = Charts()
         self._gpu: Gpu | None = None
+        self._probes: dict[str, str] = {}
+        """GPU -> the series of the probe seen on it, so that one that falls silent moves no section."""
         self._shown_columns = 1
         self._block_columns = 1
 
@@ -300,7 +344,9 @@ class DetailScreen(BoardScreen[None]):
             self._gpu = Gpu(uuid=self._gpu.uuid, index=self._gpu.index, name=self._gpu.name, is_lost=True)
         if self._gpu is None:
             return [((" no GPU to show   ", ""), ("Esc", "accent"), (" back", "muted"))]
-        page = Page(frame, view, self._gpu, self._charts, width)
+        page = Page(frame, view, self._gpu, self._charts, width, probe=self._probes.get(self._gpu.uuid))
+        if page.probe is not None:
+            self._probes[self._gpu.uuid] = page.probe
         self._shown_columns = self._charts.grid(page.canvas.columns).shown
         self._block_columns = page.canvas.columns // BLOCKS
         return page.rows(height)

@@ -295,13 +295,18 @@ def memory_rows(canvas: Canvas, height: int) -> list[Cells]:
     gpu = canvas.gpu
     uuid = gpu.uuid
     top = gpu.memory_total_bytes or _most(canvas.charts.values(uuid, "memory_used_bytes", canvas.columns, "max")) or 1
-    value = canvas.value(uuid, "memory_used_bytes", gpu.memory_used_bytes, "max")
-    used, total = units.memory(value), units.memory(gpu.memory_total_bytes)
-    is_long = gpu.memory_total_bytes is None or len(used) + len(total) > VALUES - 3
-    text = f"{used} G" if is_long else f"{used}/{total}G"
     scale = (0.0, float(top))
     drawn = canvas.charts.spark(uuid, "memory_used_bytes", canvas.columns, scale, "memory", how="max", height=height)
-    return _beside(drawn, "memory", text)
+    return _beside(drawn, "memory", memory_text(canvas))
+
+
+def memory_text(canvas: Canvas) -> str:
+    """``76.1/79.6G``."""
+    gpu = canvas.gpu
+    value = canvas.value(gpu.uuid, "memory_used_bytes", gpu.memory_used_bytes, "max")
+    used, total = units.memory(value), units.memory(gpu.memory_total_bytes)
+    is_long = gpu.memory_total_bytes is None or len(used) + len(total) > VALUES - 3
+    return f"{used} G" if is_long else f"{used}/{total}G"
 
 
 def _beside(charted: Chart, label: str, text: str) -> list[Cells]:

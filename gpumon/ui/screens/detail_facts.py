@@ -194,7 +194,7 @@ def process_row(process: Process, gpu: Gpu, window: Window, width: int) -> Row:
         text += f"  {units.duration(window.last.time_s - process.started_s)}"
     command = process.command or process.name or f"{units.MISSING} (other user)"
     room = max(0, width - len(text) - 4)
-    return ((f" {text}  ", ""), (clip(command, room), "muted"))
+    return ((clip(f" {text}  ", width), ""), (clip(command, room), "muted"))
 
 
 def busy_workers(process: Process, window: Window) -> tuple[int, int] | None:
