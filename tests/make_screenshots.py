@@ -61,14 +61,18 @@ SHOTS: dict[str, Shot] = {
     "detail-80x24-mono": Shot("throttled", (80, 24), ("5", "enter"), theme="mono"),
     "detail-80x24-ascii": Shot("throttled", (80, 24), ("5", "enter"), theme="mono", tier="ascii"),
     "detail-200x60": Shot("throttled", (200, 60), ("5", "enter")),
+    "job-120x40": Shot("hang", (120, 40), ("tab", "enter")),
+    "job-80x24": Shot("hang", (80, 24), ("tab", "enter")),
+    "probed-detail-120x40": Shot("fragmented", (120, 40), ("enter",)),
+    "probed-120x40": Shot("fragmented", (120, 40)),
     "alerts-120x40": Shot("throttled", (120, 40), ("a",)),
     "alerts-80x24": Shot("input-bound", (80, 24), ("e",)),
     "help-80x24": Shot("throttled", (80, 24), ("question_mark",)),
 }
 """Those in ``screenshots/`` and those that are looked at only, by ``--to``."""
 KEPT = (
-    "throttled-120x40", "throttled-120x40-light", "starved-80x24", "many-120x40", "detail-120x40", "alerts-120x40",
-    "alerts-80x24", "help-80x24",
+    "throttled-120x40", "throttled-120x40-light", "starved-80x24", "many-120x40", "detail-120x40", "job-120x40",
+    "alerts-120x40", "alerts-80x24", "help-80x24",
 )  # fmt: skip
 
 

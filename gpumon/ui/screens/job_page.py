@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LABEL, NOTE = 17, 13
 """Cells left and right of every chart."""
-_WIDTHS = (150, 100, 60, 50, 40, 30, 20)
+_WIDTHS = (150, 100, 80, 60, 50, 40, 30, 20)
 SMALL_WIDTH = 60
 KEYS: tuple[Key, ...] = (
     ("?", "help"), ("↑↓", "rank"), ("Enter", "its GPU"), (", .", "sort"), ("K", "signal"), ("e", "why"), ("+-", "span"),
@@ -39,8 +39,8 @@ GRANTS: tuple[tuple[str, int], ...] = (
     ("headline", 1), ("footer", 1), ("ranks", 1), ("title", 1), ("rule", 1), ("said", 1), ("step", 1), ("heads", 1),
     ("wait", 1), ("axis", 1), ("ranks_rule", 1), ("ranks", 3), ("headline", 1), ("memory", 3), ("ranks", 4),
     ("rate", 1), ("phase", 1), ("blank", 1), ("budget", 2), ("ranks", 8), ("budget", 1), ("step", 1), ("wait", 1),
-    ("memory", 3), ("ranks", 16), ("budget", 1), ("step", 2), ("wait", 1), ("rate", 1), ("step", 4), ("budget", 2),
-    ("wait", 1), ("ranks", 400),
+    ("memory", 3), ("ranks", 16), ("budget", 1), ("step", 2), ("wait", 1), ("rate", 1), ("step", 1), ("budget", 2),
+    ("ranks", 400),
 )  # fmt: skip
 """Who gets the rows of the screen, in the order in which they are handed out; a grant that does not fit is skipped."""
 _CHARTED = frozenset({"step", "wait", "axis", "memory", "rate", "phase", "budget"})
@@ -287,7 +287,7 @@ def _budget_notes(shares: chart.Shares | None) -> list[Piece]:
         return []
     parts = shares.rounded()
     loud = {"data": "bold data-text", "throttled": "bold harm"}
-    order = ["useful", *sorted(("data", "throttled", "peer"), key=lambda name: -parts[name]), "idle"]
+    order = ["useful", *sorted(("data", "throttled", "peer", "idle"), key=lambda name: -parts[name])]
     return [
         (f"{name} {parts[name]}%", loud.get(name, "") if parts[name] >= chart.VISIBLE_LOSS_PCT else "muted")
         for name in order

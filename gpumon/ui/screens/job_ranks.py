@@ -20,13 +20,13 @@ from gpumon.ui.view import process_key
 
 LETTERS = 8
 """Workers beyond this are counted, not drawn."""
-HEADS = " RANK GPU    PID MAIN CPU%  WORKERS   STEP s  WAIT  ALLOC   RESV RETRY   BEAT"
-"""Seventy-seven cells; wider screens have more behind it."""
+HEADS = " RANK GPU    PID MAIN  CPU%  WORKERS   STEP s  WAIT  ALLOC   RESV RETRY   BEAT"
+"""Seventy-eight cells; wider screens have more behind it."""
 MORE_HEADS = "  P95 s  PHASE       NOTE"
 NOTE_X = len(HEADS) + 21
 LEGEND = "workers: B busy  D on disk  s asleep  ! gone"
 LATE_S = 10.0
-"""A rank whose last sign of life is older is told so."""
+"""A rank whose last sign of life is older is silent: red where an alert is about it, others wait for that one."""
 
 
 class Member(NamedTuple):
@@ -148,7 +148,7 @@ def row(member: Member, width: int, gpus: Sequence[Gpu], *, is_selected: bool, i
     number = "" if member.number is None else str(member.number)
     is_waiting = is_starved and (pace.wait_pct or 0.0) >= LOUD_PCT
     beat_s = None if rank is None else rank.heartbeat_age_s
-    is_late = beat_s is not None and beat_s >= max(LATE_S, 5 * (pace.step_s or 0.0))
+    is_late = beat_s is not None and beat_s >= max(LATE_S, 5 * (pace.step_s or 0.0)) and member.alert is not None
     pieces: list[Piece] = [
         ("›" if is_selected else " ", "accent"),
         mark,

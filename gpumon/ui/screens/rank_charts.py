@@ -78,7 +78,7 @@ def step_strip(told: Told, height: int = 1) -> Strip:
     notes: tuple[str, ...] = ()
     if pace.p50_s is not None and pace.p95_s is not None:
         p95 = f"p95 {units.step(pace.p95_s)}"
-        notes = (f"p50 {units.step(pace.p50_s)}  {p95}", p95)
+        notes = (f"p50 {units.step(pace.p50_s).removesuffix(' s')} {p95}", p95)
     return Strip("step", step(told.value(values, pace.step_s)), chart, notes)
 
 
@@ -97,8 +97,8 @@ def wait_strip(told: Told, height: int = 1) -> Strip:
     if pace.wait_p95_s is not None and pace.wait_p95_s >= _SEEN_S:
         notes = (f"p95 {units.step(pace.wait_p95_s)}",)
     if pace.every is not None:
-        told_often = f"every {units.ordinal(pace.every)}"
-        notes = (*(f"{told_often} step stalls  {note}" for note in notes), f"{told_often} step stalls", told_often)
+        often = f"every {units.ordinal(pace.every)}"
+        notes = (f"{often} step stalls", often)
     style = "bold data-text" if share is not None and share >= LOUD_PCT else ""
     return Strip("wait", units.value("_pct", share), chart, notes, style)
 
