@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ import pytest
 from gpumon.probe import FOLDER
 
 STAND_IN = Path(__file__).parent / "standin"
-TORCH_PYTHON = "GPUMON_TORCH_PYTHON"
-"""The interpreter of an environment with the frameworks; tests marked `torch` are skipped without it."""
+TRAINING_PYTHONS = "GPUMON_TRAINING_PYTHONS"
+"""Interpreters of environments with frameworks, separated by `:`; tests marked `torch` are skipped without them."""
 
 
 @pytest.fixture
@@ -66,9 +67,26 @@ def train(environment: dict[str, str], tmp_path: Path) -> Train:
 
 
 @pytest.fixture(scope="session")
-def torch_python() -> str:
-    """The interpreter that has torch."""
-    interpreter = os.environ.get(TORCH_PYTHON)
-    if not interpreter:
-        pytest.skip(f"{TORCH_PYTHON} names no interpreter with torch")
-    return interpreter
+def interpreter_with() -> Callable[[str], str]:
+    """The first of the named interpreters that has this framework."""
+
+    @functools.cache
+    def found(framework: str) -> str:
+        for interpreter in filter(None, os.environ.get(TRAINING_PYTHONS, "").split(":")):
+            look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({framework!r}) is None)"
+            if subprocess.run([interpreter, "-c", look], check=False).returncode == 0:
+                return interpreter
+        pytest.skip(f"{TRAINING_PYTHONS} names no interpreter with {framework}")
+
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_leftovers() -> Iterator[None]:
+    """Where the given place cannot be used, the probe goes on to the next: take away what a test leaves there."""
+    fallback = Path(f"/tmp/gpumon-{os.geteuid()}")
+    before = set(fallback.glob("*.*"))
+    yield
+    for path in set(fallback.glob("*.*")) - before:
+        if not Path("/proc", path.name.partition(".")[0]).exists():
+            path.unlink(missing_ok=True)

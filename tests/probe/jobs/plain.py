@@ -50,7 +50,7 @@ model = torch.nn.Linear(16, 1)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler("cpu", enabled=options.amp)
 forward = torch.compile(model) if options.compile else model
-waits, first, last, done = [], None, None, 0
+waits, first, last, done, paused = [], None, None, 0, 0.0
 
 
 def busy(seconds):
@@ -93,7 +93,9 @@ for _ in range(options.epochs):
             first = last
             waits.clear()  # both clocks begin with the end of the first step
         waited = sum(waits)
+    pause_at = time.perf_counter()
     validate()
     if options.save:
         torch.save(model.state_dict(), "model.pt")
-print(json.dumps({"steps": done, "share": waited / (last - first)}))
+    paused_before, paused = paused, paused + time.perf_counter() - pause_at
+print(json.dumps({"steps": done, "share": waited / (last - first - paused_before)}))

@@ -23,6 +23,8 @@ data = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec((2,))
 waited, asked_at = 0.0, time.perf_counter()
 for batch in data:
     waited += time.perf_counter() - asked_at
+    if train_step.experimental_get_tracing_count() == 0:
+        waited = 0.0  # both clocks begin with the end of the first step
     train_step(batch)
     time.sleep(0.005)
     asked_at = time.perf_counter()
