@@ -20,7 +20,7 @@ from gpumon.ui.view import process_key
 
 LETTERS = 8
 """Workers beyond this are counted, not drawn."""
-HEADS = " RANK GPU    PID MAIN  CPU%  WORKERS   STEP s  WAIT  ALLOC   RESV RETRY   BEAT"
+HEADS = " RANK GPU    PID MAIN CPU%  WORKERS    STEP s  WAIT  ALLOC   RESV RETRY   BEAT"
 """Seventy-eight cells; wider screens have more behind it."""
 MORE_HEADS = "  P95 s  PHASE       NOTE"
 NOTE_X = len(HEADS) + 21
