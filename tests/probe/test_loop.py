@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from probe_files import Report, report, reports
 
+from gpumon.probe import FOLDER
 from gpumon.probe._gpumon_probe import layout
 
 Told = Callable[..., Report]
@@ -170,6 +171,21 @@ for batch in DataLoader(Slow(10, 0.005)):
 """)
     known = [slot.forward_ns for slot in seen.slots if slot.forward_ns != layout.UNKNOWN]
     assert sum(known) / 10 / 1e6 == pytest.approx(10, abs=3)
+
+
+def test_deepspeeds_engine(told: Told) -> None:
+    """By a stand-in with the engine's counters (the real one compiles an operator first): inner steps do not count."""
+    seen = told(f"""
+import sys; sys.path.append({str(Path(FOLDER).parent.parent)!r})
+from deepspeed.runtime.engine import DeepSpeedEngine
+from gpumon.integrations.deepspeed import counted
+engine = counted(DeepSpeedEngine([torch.optim.SGD() for _ in range(3)], accumulation=2))
+for index in range(40):
+    engine.is_overflow = index in (20, 21)
+    engine.step()
+""")
+    assert (seen.last.step, seen.total("skipped"), seen.last.samples) == (20, 1, 160)
+    assert (seen.body["framework"], seen.body["source"]) == ("deepspeed", "engine steps")
 
 
 CUDA = """

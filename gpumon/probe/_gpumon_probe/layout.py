@@ -43,6 +43,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 MAGIC = b"GPUMON1\0"
@@ -191,8 +192,8 @@ def encode_slot(slot: Slot, pairs: Sequence[tuple[int, int]]) -> bytes:
     """The bytes of one slot; ``pairs`` are (step, wait) in microseconds, the first ``slot.pairs`` of them are kept."""
     raw = bytearray(SLOT_SIZE)
     SLOT.pack_into(raw, 0, *slot[:-3])
-    flat = [value for pair in pairs[: slot.pairs] for value in pair]
-    struct.pack_into(f"<{len(flat)}I", raw, PAIRS_AT, *flat)
+    kept = pairs[: slot.pairs]
+    struct.pack_into(f"<{2 * len(kept)}I", raw, PAIRS_AT, *chain.from_iterable(kept))
     LATER.pack_into(raw, LATER_AT, *slot[-3:])
     TAIL.pack_into(raw, TAIL_AT, zlib.crc32(memoryview(raw)[:TAIL_AT]), slot.seq & 0xFFFFFFFF)
     return bytes(raw)

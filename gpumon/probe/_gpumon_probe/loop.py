@@ -143,7 +143,7 @@ class Loop:
             self._remember_data()
         last = self.last_end
         if last:
-            step, wait = now - last - (self.pause_total - self.pause_seen), self.wait
+            step, wait = max(now - last - (self.pause_total - self.pause_seen), 0), self.wait
             for _ in range(count):
                 self.steps.append((step // count, wait // count))
             self.timed += count

@@ -59,6 +59,8 @@ class Publisher:
             self._report(phase)
         except OSError:
             self.close()
+        except Exception:  # this report is lost; the next one may be better
+            pass
         finally:
             self.lock.release()
 
@@ -95,7 +97,9 @@ class Publisher:
         self.taken += len(steps)
         is_complete, self.taken = sums.timed <= self.taken, max(self.taken, sums.timed)
         floor, told.floor, told.is_floor_wanted = told.floor, -1, True
-        pairs = [(_micro(step), _micro(wait)) for step, wait in steps[: layout.PAIRS_MOST]]
+        durations, waits = zip(*steps) if steps else ((0,), (0,))
+        most = MOST_MICROSECONDS
+        pairs = [(min(step // 1000, most), min(wait // 1000, most)) for step, wait in steps[: layout.PAIRS_MOST]]
         waiting, pausing = told.waiting_since, told.pause_since
         slot = layout.Slot(
             seq=self.seq,
@@ -104,10 +108,10 @@ class Publisher:
             step=max(told.step, 0),
             steps=len(steps),
             batches=max(sums.batches - before.batches, 0),
-            step_ns=sum(step for step, _ in steps),
-            wait_ns=sum(wait for _, wait in steps),
-            step_max_ns=max((step for step, _ in steps), default=0),
-            wait_max_ns=max((wait for _, wait in steps), default=0),
+            step_ns=sum(durations),
+            wait_ns=sum(waits),
+            step_max_ns=max(durations),
+            wait_max_ns=max(waits),
             phase=told.phase() if phase is None else phase,
             inside=layout.WAITING if waiting else layout.OUTSIDE,
             flags=self._flags(memory, is_complete=is_complete),
@@ -193,10 +197,6 @@ def _taken(told: Loop) -> list[tuple[int, int]]:
     """The steps that wait, oldest first; the loop goes on appending."""
     steps = told.steps
     return [steps.popleft() for _ in range(len(steps))]
-
-
-def _micro(nanoseconds: int) -> int:
-    return min(max(nanoseconds, 0) // 1000, MOST_MICROSECONDS)
 
 
 class _Here:
