@@ -9,12 +9,14 @@ import msgspec
 from gpumon import units
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
+from gpumon.steps import is_measured
 from gpumon.ui.palette import muted
 from gpumon.ui.panels import alerts, cells, footer, gpu_heads, gpu_rows, headline, host, jobs, panel, title
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.columns import Columns, Field, Widths, one_line, several_lines
 from gpumon.ui.panels.gpu_rows import Subject
 from gpumon.ui.panels.line import fill
+from gpumon.ui.panels.probes import Probes
 from gpumon.ui.panels.state import GpuState, is_stale, states
 from gpumon.ui.panels.values import Pace, Values
 from gpumon.ui.plan import HOST, Plan, plan
@@ -36,6 +38,7 @@ class Layout:
     def __init__(self) -> None:
         self._charts = Charts()
         self._pace = Pace()
+        self._probes = Probes()
         self._widths: Widths | None = None
         self._present: frozenset[Field] = frozenset()
         self.targets: list[Target | None] = []
@@ -51,7 +54,7 @@ class Layout:
         self._measure(frame)
         gpus = frame.window.last.gpus
         rows = plan(len(gpus), width, height, view.density)
-        drawing = _Drawing(frame, view, width, rows, charts=self._charts, pace=self._pace)
+        drawing = _Drawing(frame, view, width, rows, charts=self._charts, pace=self._pace, probes=self._probes)
         drawing.draw(self._widths or Widths(), self._present)
         self.targets = drawing.targets[:height]
         found = drawing.rows[: height - 1]
@@ -94,13 +97,14 @@ class _Drawing:
     """One frame on its way to rows."""
 
     def __init__(
-        self, frame: Frame, view: ViewState, width: int, rows: Plan, *, charts: Charts, pace: Pace
+        self, frame: Frame, view: ViewState, width: int, rows: Plan, *, charts: Charts, pace: Pace, probes: Probes
     ) -> None:  # fmt: skip
         self.frame = frame
         self.view = view
         self.width = width
         self.charts = charts
         self.pace = pace
+        self.probes = probes
         self.plan = rows
         self.rows: list[Row] = []
         self.targets: list[Target | None] = []
@@ -186,7 +190,7 @@ class _Drawing:
 
     def _panels(self) -> None:
         size = panel.heights(self.plan.lines)
-        scene = panel.Scene(self.frame, self.view, self.charts, self.width)
+        scene = panel.Scene(self.frame, self.view, self.charts, self.width, self.probes)
         for subject in self.subjects[: self.plan.gpus // self.plan.lines]:
             drawn = panel.rows(scene, subject, self.pace.shares.get(subject.gpu.uuid), size)
             self._add(drawn, (Target("gpus", subject.gpu.uuid),) * len(drawn))
@@ -210,13 +214,23 @@ class _Drawing:
         self._add([fill((), self.width)] * (rows.gpus - columns.lines * len(self.subjects[first : first + visible])))
         if rows.axis:
             end_s = view.end_s(frame.window.last.time_s)
-            note = self._hidden(first, visible)
+            note, is_estimate = self._hidden(first, visible), self._is_estimate()
             axis = charts.keep(
                 ("axis",),
-                (end_s, view.span_s, columns, note, self.width),
-                lambda: gpu_heads.axis(end_s, view.span_s, columns, note, is_estimate=True, width=self.width),
+                (end_s, view.span_s, columns, note, is_estimate, self.width),
+                lambda: gpu_heads.axis(end_s, view.span_s, columns, note, is_estimate=is_estimate, width=self.width),
             )
             self._add([axis])
+
+    def _is_estimate(self) -> bool:
+        """Whether the waits of any GPU with a job are inferred from outside."""
+        window = self.frame.window
+        if not window.last.ranks:
+            return True
+        working = [uuid for job in window.jobs for uuid in job.gpu_uuids]
+        return self.charts.keep(
+            ("measured",), self.pace.version, lambda: not all(is_measured(window, uuid) for uuid in working)
+        )  # fmt: skip
 
     def _first(self, visible: int) -> int:
         """The first GPU on the screen: where it was scrolled to, but with the selected one in sight."""

@@ -11,9 +11,10 @@ from builders import GIB, NOON, alert, finding, frame, gpu, job, process, rank, 
 from gpumon.model import Subject
 from gpumon.monitor import Frame
 from gpumon.ui.app import GpumonApp
+from gpumon.ui.panels import rank_charts
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.row import Row
-from gpumon.ui.screens import job_ranks, rank_charts
+from gpumon.ui.screens import job_ranks
 from gpumon.ui.screens.job_page import Page
 from gpumon.ui.screens.job_ranks import Sort
 from gpumon.ui.view import ViewState

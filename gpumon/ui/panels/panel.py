@@ -9,11 +9,14 @@ from gpumon import units
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
 from gpumon.signals import limiter_pct, temperature_limit_c
-from gpumon.ui.panels import chart, scales
+from gpumon.steps import Pace, detailed, is_measured
+from gpumon.ui.panels import chart, rank_charts, scales
 from gpumon.ui.panels.charts import HARMFUL_LIMITERS, Charts
 from gpumon.ui.panels.gpu_heads import ESTIMATE, mark_of
 from gpumon.ui.panels.gpu_rows import Subject, utilization
 from gpumon.ui.panels.line import fill, left, pad, right, section
+from gpumon.ui.panels.probes import Probe, Probes
+from gpumon.ui.panels.rank_charts import Told
 from gpumon.ui.panels.title import model
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState
@@ -69,6 +72,34 @@ def chart_width(width: int) -> int:
     return next((count for count in CHART_WIDTHS if CHART_X + count + 1 <= width), 40)
 
 
+class ProbedHeights(NamedTuple):
+    """The same rows where the process on the GPU has a probe: memory is three charts of them."""
+
+    util: int = 2
+    power: int = 1
+    memory: int = 1
+    temperature: int = 1
+    clock: int = 1
+    step: int = 1
+    wait: int = 1
+
+    @property
+    def total(self) -> int:
+        """Rows of the whole panel."""
+        return 4 + sum(self) + 2 * self.memory
+
+
+_PROBED = (
+    ProbedHeights(6, 3, 2, 3, 2, 3, 3), ProbedHeights(5, 2, 1, 2, 2, 3, 3), ProbedHeights(4, 2, 1, 2, 2, 2, 1),
+    ProbedHeights(3), ProbedHeights(),
+)  # fmt: skip
+
+
+def probed_heights(size: Heights) -> ProbedHeights:
+    """How the same number of rows is shared out with a probe."""
+    return next(one for one in _PROBED if one.total <= size.total)
+
+
 class Scene(NamedTuple):
     """What all panels of a frame share."""
 
@@ -76,6 +107,7 @@ class Scene(NamedTuple):
     view: ViewState
     charts: Charts
     width: int
+    probes: Probes
 
     @property
     def columns(self) -> int:
@@ -95,7 +127,9 @@ def rows(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heig
     """All rows of one GPU, rule to budget."""
     gpu, width = subject.gpu, scene.width
     drawn = [section(f"GPU {gpu.index}", _name(gpu), _facts(gpu), width, cursor=subject.is_selected)]
-    for part in _parts(scene, subject, recent, size):
+    probe = scene.probes.on(scene.frame.window, gpu.uuid)
+    parts = _parts(scene, subject, recent, size) if probe is None else _probed(scene, subject, recent, size, probe)
+    for part in parts:
         for number, line in enumerate(part.picture):
             label = part.labels[number] if number < len(part.labels) else [(" " * CHART_X, "")]
             drawn.append(_beside(scene, (gpu.uuid, part.name, number), label, line))
@@ -113,12 +147,50 @@ def _beside(scene: Scene, key: tuple[object, ...], label: list[Piece], line: tup
     )  # fmt: skip
 
 
-def _parts(scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heights) -> Iterator[_Part]:
+def _parts(
+    scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heights | ProbedHeights
+) -> Iterator[_Part]:
     """Charts from top to bottom: what it does, what that takes, what that does to the card."""
+    yield from _work(scene, subject, recent, size)
+    gpu, values, count, charts = subject.gpu, subject.values, scene.columns, scene.charts
+    yield _Part(
+        "memory",
+        charts.spark(
+            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max", height=size.memory
+        ),
+        [_label("memory", _memory(gpu, values.memory_bytes), "muted" if subject.is_muted else "")],
+    )
+    yield from _heat(scene, subject, size)
+
+
+def _probed(
+    scene: Scene, subject: Subject, recent: chart.Shares | None, height: Heights, probe: Probe
+) -> Iterator[_Part]:
+    """The same with what the process itself tells: memory as three charts, steps, and what they wait."""
+    size = probed_heights(height)
+    gpu, window = subject.gpu, scene.frame.window
+    pace = Pace() if probe.rank is None else detailed(window, probe.rank)
+    told = Told(scene.charts, scene.columns, probe.key, probe.rank, pace, gpu)
+    style = "muted" if subject.is_muted else ""
+    yield from _work(scene, subject, recent, size)
+    device, *held = rank_charts.memory_strips(told, size.memory)
+    for strip in (device._replace(value=_memory(gpu, subject.values.memory_bytes)), *held):
+        yield _Part(strip.name, strip.chart, [_label(strip.name, strip.value, style)])
+    for strip in (rank_charts.step_strip(told, size.step), rank_charts.wait_strip(told, size.wait)):
+        note = strip.notes[-1] if strip.notes else ""
+        value = strip.value.replace("%", " %")
+        yield _Part(
+            strip.name, strip.chart, [_label(strip.name, value, style or strip.style), _label("", note, "muted")]
+        )
+    yield from _heat(scene, subject, size)
+
+
+def _work(
+    scene: Scene, subject: Subject, recent: chart.Shares | None, size: Heights | ProbedHeights
+) -> Iterator[_Part]:
     gpu, values, count, charts = subject.gpu, subject.values, scene.columns, scene.charts
     style = "muted" if subject.is_muted else ""
-    hot = "bold harm" if subject.state.is_hot else style
-    power_limit, heat_limit = scales.power_limit(gpu), temperature_limit_c(gpu)
+    power_limit = scales.power_limit(gpu)
     util = _label("util", f"{utilization(gpu).strip(' %').rjust(3)} %", style or "bold")
     yield _Part("util", charts.timeline(gpu.uuid, count, size.util), [util, *_shares(recent, style)])
     yield _Part(
@@ -129,22 +201,21 @@ def _parts(scene: Scene, subject: Subject, recent: chart.Shares | None, size: He
             _label("", "" if power_limit is None else f"of {power_limit:.0f} W", "muted"),
         ],
     )
-    yield _Part(
-        "memory",
-        charts.spark(
-            gpu.uuid, "memory_used_bytes", count, scales.memory_scale(gpu), "memory", how="max", height=size.memory
-        ),
-        [_label("memory", _memory(gpu, values.memory_bytes), style)],
-    )
+
+
+def _heat(scene: Scene, subject: Subject, size: Heights | ProbedHeights) -> Iterator[_Part]:
+    gpu, values, count, charts = subject.gpu, subject.values, scene.columns, scene.charts
+    style = "bold harm" if subject.state.is_hot else "muted" if subject.is_muted else ""
+    limit = temperature_limit_c(gpu)
     yield _Part(
         "temp",
         charts.spark(
             gpu.uuid, "temperature_c", count, scales.temperature_scale(gpu), "temperature",
-            how="max", height=size.temperature, limit=heat_limit,
+            how="max", height=size.temperature, limit=limit,
         ),
         [
-            _label("temp", f"{units.number(values.temperature_c)} °C", hot),
-            _label("", "" if heat_limit is None else f"limit {heat_limit:.0f}", "muted"),
+            _label("temp", f"{units.number(values.temperature_c)} °C", style),
+            _label("", "" if limit is None else f"limit {limit:.0f}", "muted"),
         ],
     )  # fmt: skip
     yield _Part(
@@ -153,7 +224,7 @@ def _parts(scene: Scene, subject: Subject, recent: chart.Shares | None, size: He
             gpu.uuid, "sm_clock_mhz", count, scales.clock_scale(gpu), "clock", height=size.clock, is_clock=True
         ),
         [
-            _label("SM MHz", units.number(values.clock_mhz), hot),
+            _label("SM MHz", units.number(values.clock_mhz), style),
             _label("", "" if gpu.sm_clock_max_mhz is None else f"max {gpu.sm_clock_max_mhz:.0f}", "muted"),
         ],
     )
@@ -247,11 +318,13 @@ def _budget(scene: Scene, gpu: Gpu) -> Row:
     charts, count, width = scene.charts, scene.columns, scene.width
     shares = charts.budget(gpu.uuid, count)
     bar = charts.bar(gpu.uuid, count, BAR)
-    return charts.keep(("panel budget", gpu.uuid), (shares, bar, width), lambda: _budget_row(shares, bar, width))
+    how = "measured" if is_measured(scene.frame.window, gpu.uuid) else ESTIMATE
+    key = ("panel budget", gpu.uuid)
+    return charts.keep(key, (shares, bar, how, width), lambda: _budget_row(shares, bar, how, width))
 
 
-def _budget_row(shares: chart.Shares | None, bar: tuple[Piece, ...], width: int) -> Row:
-    pieces: list[Piece] = [(" budget" + right(ESTIMATE, 10) + " ", "muted"), *bar, (" ", "")]
+def _budget_row(shares: chart.Shares | None, bar: tuple[Piece, ...], how: str, width: int) -> Row:
+    pieces: list[Piece] = [(" budget" + right(how, 10) + " ", "muted"), *bar, (" ", "")]
     if shares is None:
         return fill([*pieces, ("nothing measured yet", "muted")], width)
     parts = shares.rounded()

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from gpumon import units
 from gpumon.model import Alert, Gpu
 from gpumon.signals import busy_pct, label
-from gpumon.steps import is_measured, rank_on
+from gpumon.steps import is_measured
 from gpumon.ui import selection
 from gpumon.ui.board import BoardScreen
 from gpumon.ui.palette import muted
@@ -18,6 +18,7 @@ from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.gpu_heads import ESTIMATE
 from gpumon.ui.panels.headline import headline_rows, small_rows
 from gpumon.ui.panels.line import width_of
+from gpumon.ui.panels.probes import Probes
 from gpumon.ui.panels.state import is_stale
 from gpumon.ui.panels.title import model
 from gpumon.ui.row import Piece, Row
@@ -27,7 +28,6 @@ from gpumon.ui.screens import detail_rank
 from gpumon.ui.screens.chrome import Key, footer_row, rule_row, title_row
 from gpumon.ui.screens.detail_charts import Canvas, Cells
 from gpumon.ui.view import BLOCKS, ViewState
-from gpumon.window import key_of
 
 if TYPE_CHECKING:
     from gpumon.monitor import Frame
@@ -84,9 +84,8 @@ class Page:
     """The rows of one frame; made anew for each."""
 
     def __init__(
-        self, frame: Frame, view: ViewState, gpu: Gpu, drawn: Charts, width: int, *, probe: str | None = None
+        self, frame: Frame, view: ViewState, gpu: Gpu, drawn: Charts, width: int, *, probes: Probes | None = None
     ) -> None:
-        """``probe`` is the key of the series of a probe that was seen on the GPU before."""
         gpus = frame.window.last.gpus
         self.frame, self.view, self.width = frame, view, width
         self.gpu, self.card = gpu, facts.parent_of(gpu, gpus)
@@ -101,9 +100,8 @@ class Page:
         if view.crosshair is not None and self.columns is not None:
             at = min(shown - 1, max(0, shown - 1 - view.crosshair))
         self.canvas = Canvas(drawn, frame.window, view, gpu, self.card, count, at)
-        rank = rank_on(frame.window, gpu.uuid)
-        self.probe = probe if rank is None else key_of(rank)
-        self.told = None if self.probe is None else detail_rank.told_of(self.canvas, self.probe, rank)
+        probe = (probes or Probes()).on(frame.window, gpu.uuid)
+        self.told = None if probe is None else detail_rank.told_of(self.canvas, probe)
 
     def rows(self, height: int) -> list[Row]:
         """Everything that fits on the screen."""
@@ -329,8 +327,7 @@ class DetailScreen(BoardScreen[None]):
         super().__init__()
         self._charts = Charts()
         self._gpu: Gpu | None = None
-        self._probes: dict[str, str] = {}
-        """GPU -> the series of the probe seen on it, so that one that falls silent moves no section."""
+        self._probes = Probes()
         self._shown_columns = 1
         self._block_columns = 1
 
@@ -344,9 +341,7 @@ class DetailScreen(BoardScreen[None]):
             self._gpu = Gpu(uuid=self._gpu.uuid, index=self._gpu.index, name=self._gpu.name, is_lost=True)
         if self._gpu is None:
             return [((" no GPU to show   ", ""), ("Esc", "accent"), (" back", "muted"))]
-        page = Page(frame, view, self._gpu, self._charts, width, probe=self._probes.get(self._gpu.uuid))
-        if page.probe is not None:
-            self._probes[self._gpu.uuid] = page.probe
+        page = Page(frame, view, self._gpu, self._charts, width, probes=self._probes)
         self._shown_columns = self._charts.grid(page.canvas.columns).shown
         self._block_columns = page.canvas.columns // BLOCKS
         return page.rows(height)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon import units
-from gpumon.model import Rank
 from gpumon.steps import Pace, detailed, used_bytes
+from gpumon.ui.panels import rank_charts
 from gpumon.ui.panels.line import width_of
+from gpumon.ui.panels.probes import Probe
+from gpumon.ui.panels.rank_charts import Strip, Told
 from gpumon.ui.row import Piece, Row
-from gpumon.ui.screens import detail_charts, rank_charts
+from gpumon.ui.screens import detail_charts
 from gpumon.ui.screens.detail_charts import GUTTER, Canvas, Cells
-from gpumon.ui.screens.rank_charts import Strip, Told
 
 FEWEST, MOST_PACE, MOST_MEMORY = 3, 5, 6
 """Rows from which memory is three lines; the most that step and wait, and memory, are given."""
 _OVERHANG = 1.2
 
 
-def told_of(canvas: Canvas, key: str, rank: Rank | None) -> Told:
-    """What there is to tell of the rank whose series have this key; silent ones have a past only."""
-    pace = Pace() if rank is None else detailed(canvas.window, rank)
-    return Told(canvas.charts, canvas.columns, key, rank, pace, canvas.gpu, canvas.at)
+def told_of(canvas: Canvas, probe: Probe) -> Told:
+    """What there is to tell of a probe; silent ones have a past only."""
+    pace = Pace() if probe.rank is None else detailed(canvas.window, probe.rank)
+    return Told(canvas.charts, canvas.columns, probe.key, probe.rank, pace, canvas.gpu, canvas.at)
 
 
 def pace_rows(told: Told, rows: int) -> list[Cells]:

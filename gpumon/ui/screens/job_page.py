@@ -10,17 +10,17 @@ from gpumon.model import Job
 from gpumon.rules.scope import names
 from gpumon.signals import busy_pct
 from gpumon.steps import Pace, is_measured, standstill_of
-from gpumon.ui.panels import chart, ranks
+from gpumon.ui.panels import chart, rank_charts, ranks
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.gpu_heads import ESTIMATE
 from gpumon.ui.panels.headline import headline_rows, small_rows
 from gpumon.ui.panels.line import clip, left, right, width_of
+from gpumon.ui.panels.rank_charts import Strip, Told
 from gpumon.ui.row import Piece, Row
-from gpumon.ui.screens import job_ranks, rank_charts
+from gpumon.ui.screens import job_ranks
 from gpumon.ui.screens.band import band_cells
 from gpumon.ui.screens.chrome import Key, footer_row, rule_row, title_row
 from gpumon.ui.screens.job_ranks import Member, Sort
-from gpumon.ui.screens.rank_charts import Strip, Told
 from gpumon.ui.view import ViewState, process_key
 from gpumon.window import key_of
 
