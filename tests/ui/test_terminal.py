@@ -84,7 +84,7 @@ def test_age_grows_when_frames_stop() -> None:
         program.wait_until(lambda text: "age 3s" in text or "age 4s" in text, "no growing age", 10.0)
 
 
-TITLE = b" gpumon "
+TITLE = b"\x1b[1m gpumon "
 """Sent with every whole picture, and never alone: nothing in it changes."""
 
 
