@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -69,15 +68,21 @@ class Incident(NamedTuple):
 
     def counted(self) -> str:
         """``Xid 48, 63 ×2, 94``, in the order in which they came."""
-        sums: Counter[int] = Counter()
+        sums: dict[int, int] = {}
         for line in self.lines:
-            sums[line.xid.code] += line.times
+            code = line.xid.code
+            sums[code] = sums.get(code, 0) + line.times
         return "Xid " + ", ".join(f"{code} ×{count}" if count > 1 else f"{code}" for code, count in sums.items())
 
-    def pids(self) -> tuple[int, ...]:
-        """Processes that the lines name."""
-        named = dict.fromkeys([line.event.pid for line in self.lines])
-        return tuple(pid for pid in named if pid is not None)
+    def pids(self, most: int = 4096) -> tuple[int, ...]:
+        """Processes that the lines name, the first ones."""
+        named: dict[int, None] = {}
+        for line in self.lines:
+            if line.event.pid is not None:
+                named[line.event.pid] = None
+                if len(named) >= most:
+                    break
+        return tuple(named)
 
     def codes(self) -> frozenset[int]:
         """Numbers among the lines."""
@@ -97,8 +102,8 @@ class Incident(NamedTuple):
 
     def wish(self) -> str | None:
         """What the driver asks for by now: ``a reset``."""
-        asked = [line.xid for line in self.lines if line.xid.code == RECOVERY_CODE]
-        return asked[-1].meaning.removeprefix(_ASKS) if asked and asked[-1].meaning.startswith(_ASKS) else None
+        meaning = next((line.xid.meaning for line in reversed(self.lines) if line.xid.code == RECOVERY_CODE), "")
+        return meaning.removeprefix(_ASKS) if meaning.startswith(_ASKS) else None
 
 
 def xid_of(event: Event) -> int | None:

@@ -101,7 +101,7 @@ def _finding(window: Window, incident: Incident, gpu: Gpu | None, job: Job | Non
             Evidence(name="reported", value=incident.counted()),
             *(Evidence(name="address", value=which) for _ in range(isinstance(which, str))),
             *(Evidence(name="the driver asks for", value=wish) for _ in range(wish is not None)),
-            *(Evidence(name="process", value=incident.process(pid)) for pid in incident.pids()[:2]),
+            *(Evidence(name="process", value=incident.process(pid)) for pid in incident.pids(2)),
             *(Evidence(name="the driver's line", value=text) for _ in range(text is not None)),
         ),
         fixes=(*_first_fixes(incident, wish, is_suspect=is_suspect), *xids.fixes_of(lead, which)),
