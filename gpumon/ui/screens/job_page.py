@@ -40,7 +40,8 @@ GRANTS: tuple[tuple[str, int], ...] = (
     ("wait", 1), ("axis", 1), ("ranks_rule", 1), ("ranks", 3), ("headline", 1), ("memory", 3), ("ranks", 4),
     ("rate", 1), ("phase", 1), ("blank", 1), ("budget", 2), ("ranks", 8), ("budget", 1), ("step", 1), ("wait", 1),
     ("memory", 3), ("ranks", 16), ("budget", 1), ("step", 2), ("wait", 1), ("rate", 1), ("step", 1), ("budget", 2),
-    ("ranks", 400),
+    ("ranks", 400), ("step", 2), ("budget", 2), ("wait", 2), ("rate", 1), ("memory", 3), ("step", 3), ("wait", 1),
+    ("budget", 2), ("memory", 3),
 )  # fmt: skip
 """Who gets the rows of the screen, in the order in which they are handed out; a grant that does not fit is skipped."""
 _CHARTED = frozenset({"step", "wait", "axis", "memory", "rate", "phase", "budget"})
