@@ -247,20 +247,22 @@ class History:
         for number, tier in enumerate(self._store.tiers):
             due = int(self._elapsed_s / tier.width_s)
             tier.closed = max(tier.closed, due - tier.bins)
-            rows, folded = (0, -1), list[tuple[Ring, list[float]]]()
             while tier.closed < due:
                 start = tier.closed * tier.width_s
-                mine = timeline.rows_within(start, start + tier.width_s, timeline.oldest(), row)
-                if mine != rows or mine[0] != mine[1]:
+                first, last = timeline.rows_within(start, start + tier.width_s, timeline.oldest(), row)
+                folded = self._folded(number, first, last)
+                upto = tier.closed + 1
+                if first == last:
                     # Where samples are far apart, one of them fills many bins.
-                    rows, folded = mine, self._folded(number, *mine)
-                for ring, values in folded:
-                    ring.write(tier.closed, values)
-                tier.closed += 1
-                if mine[1] < mine[0] <= row:
+                    upto = min(due, max(upto, int(timeline.elapsed(first) / tier.width_s)))
+                for closed in range(tier.closed, upto):
+                    for ring, values in folded:
+                        ring.write(closed, values)
+                if last < first <= row:
                     # Nothing is known up to where the next sample begins.
-                    begins_s = timeline.elapsed(mine[0]) - timeline.cover(mine[0])
-                    tier.closed = min(due, max(tier.closed, int(begins_s / tier.width_s)))
+                    begins_s = timeline.elapsed(first) - timeline.cover(first)
+                    upto = min(due, max(upto, int(begins_s / tier.width_s)))
+                tier.closed = upto
 
     def _folded(self, number: int, first: int, last: int) -> list[tuple[Ring, list[float]]]:
         """What some rows come to, for each series."""

@@ -134,7 +134,8 @@ def _idle_s(window: Window, gpu: Gpu, job: Job) -> float:
     now_s = window.last.time_s
     end_s = (now_s // 60 + 1) * 60
     minutes = _most(window, gpu, "utilization_pct", end_s)
-    codecs = [_most(window, gpu, field, end_s) for field in ("encoder_pct", "decoder_pct")]
+    engines = {"encoder_pct": gpu.encoder_pct, "decoder_pct": gpu.decoder_pct}
+    codecs = [_most(window, gpu, field, end_s) for field, now in engines.items() if now is not None]
     began_s, missed = now_s, 0
     for number, (most, *video) in enumerate(reversed([*zip(minutes, *codecs, strict=True)])):
         missed = missed + 1 if most is None else 0
