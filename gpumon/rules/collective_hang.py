@@ -70,7 +70,7 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         Rank 0 may write or evaluate while the others wait: it looks the same from outside. One that computes on the
         CPU, writes slowly or sends is given ten minutes, one that says so to the probe a quarter of an hour; the first
         long pause that does nothing of this is reported.
-        Starts and servers are never judged.
+        Starts, servers and jobs that a debugger holds as a whole are never judged.
     """
     yield from hang_told(window, use_at_once.FIXES_OF_HANGS)
     processes = {process.pid: process for process in window.last.processes}
@@ -81,6 +81,8 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         is_alone = seen < 2 and all((owner.world_size or 1) < 2 for owner in owners)
         if is_alone or job.kind == "serving" or job.trained_since_s is None or job.phase in {"start", "end"}:
             continue
+        if owners and all(owner.state == "t" for owner in owners):
+            continue  # a debugger holds all of them
         members = [member_of(window, gpus[uuid], owners) for uuid in job.gpu_uuids if uuid in gpus]
         quiet_s = window.baseline(job, "quiet_s")
         if quiet_s is None:

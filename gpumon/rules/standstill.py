@@ -12,6 +12,8 @@ from gpumon.window import Window
 
 _WAITS_S = 30.0
 _BLOCKED_PCT = 50.0
+_STOPPED = ("T", "t")
+"""By a signal, by a debugger."""
 _LEARNED = ("power_train_w", "pcie_train_bytes_per_s", "power_idle_w")
 
 
@@ -26,7 +28,7 @@ class Member(NamedTuple):
     @property
     def is_dead(self) -> bool:
         """Its process has ended or is stopped."""
-        return self.trainer is not None and self.trainer.state in {"Z", "X", "T"}
+        return self.trainer is not None and self.trainer.state in {"Z", "X", *_STOPPED}
 
     @property
     def waits_s(self) -> float:
@@ -82,7 +84,7 @@ def cause_of(culprit: Member | None, gone: int) -> tuple[str | None, str]:
         return None, "nobody stands out"
     name = f"rank {culprit.trainer.rank}" if culprit.trainer and culprit.trainer.rank is not None else "its process"
     if culprit.is_dead and culprit.trainer is not None:
-        if culprit.trainer.state == "T":
+        if culprit.trainer.state in _STOPPED:
             return "rank-stopped", f"{name} is stopped (debugger, Ctrl-Z)"
         return "rank-gone", f"{name} is dead"
     if culprit.waits_s >= _WAITS_S:
