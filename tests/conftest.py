@@ -13,7 +13,8 @@ from fakenvml import FakeDriver, Profile
 REAL_TIME = frozenset(
     "test_faults test_numbers test_signalling test_terminal_output test_terminal test_live test_replay test_cost"
     " test_nvml test_nvml_faults test_host test_proc test_aside test_kernel_log test_machine test_demo test_leftovers"
-    " test_inbox test_attach test_run test_probe test_probe_faults test_probe_loop test_frameworks".split()
+    " test_inbox test_attach test_run test_probe test_probe_faults test_probe_loop test_frameworks"
+    " test_painter test_patterns".split()
 )
 """Modules that judge real threads, processes, terminals and clocks: once late is a busy machine, thrice a fault."""
 

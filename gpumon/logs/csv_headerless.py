@@ -21,7 +21,7 @@ ROWS_MAX = 20_000
 BYTES_MAX = 4 << 20
 _CELLS_MAX = 256
 _NVIDIA_TIME = re.compile(r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d{3}")
-_FIGURE = r"\d{1,9}(?:[.,]\d{1,6})?"
+_FIGURE = r"(?<!\d)\d{1,9}(?:[.,]\d{1,6})?"
 _SHAPES = {
     "time": re.compile(r"\d{4}[/-]\d{2}[/-]\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?"),
     "%": re.compile(_FIGURE + r" ?%"),
