@@ -63,23 +63,27 @@ def gpu_contention(window: Window, limits: Limits) -> Conclusions:
         servers side by side, displays and MPS are never reported.
     """
     yield from ooms.told_of(window, "gpu-contention")
-    processes = {process.pid: process for process in window.last.processes}
+    of_gpu = _tenants(window, limits)
     for gpu in leaves(window.last.gpus):
-        tenants = [
-            (job, processes[pid])
-            for job in window.jobs
-            for pid in job.trainers
-            if pid in processes and _holds(processes[pid], gpu, limits)
-        ]
+        tenants = of_gpu.get(gpu.uuid, [])
         if gpu.is_lost or len({job.id for job, _ in tenants}) < 2 or all(job.kind == "serving" for job, _ in tenants):
             continue
         yield from _judge(window, gpu, tenants, limits)
 
 
-def _holds(process: Process, gpu: Gpu, limits: Limits) -> bool:
-    named = f"{process.name or ''}".lower()
-    size = process.gpu_memory_bytes.get(gpu.uuid)
-    return size is not None and size >= limits.memory_mib * memory.MIB and not named.startswith(_DISPLAY)
+def _tenants(window: Window, limits: Limits) -> dict[str, list[tuple[Job, Process]]]:
+    """Who holds a part of each GPU that counts, screens aside."""
+    processes = {process.pid: process for process in window.last.processes}
+    found: dict[str, list[tuple[Job, Process]]] = {}
+    for job in window.jobs:
+        for pid in job.trainers:
+            process = processes.get(pid)
+            if process is None or (process.name or "").lower().startswith(_DISPLAY):
+                continue
+            for uuid, size in process.gpu_memory_bytes.items():
+                if size is not None and size >= limits.memory_mib * memory.MIB:
+                    found.setdefault(uuid, []).append((job, process))
+    return found
 
 
 def _judge(window: Window, gpu: Gpu, tenants: list[tuple[Job, Process]], limits: Limits) -> Conclusions:

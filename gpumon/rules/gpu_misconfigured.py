@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.model import Evidence, Finding, Gpu, Job, Process, Severity, Subject
+from gpumon.model import Event, Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules.reports import number, reports
 from gpumon.rules.rule import Conclusions, Limits, rule
 from gpumon.window import Window
@@ -51,9 +51,10 @@ def gpu_misconfigured(window: Window, _limits: Limits) -> Conclusions:
         All of it may be meant: exclusive mode for a scheduler, disabled peer-to-peer around a broken board. So it is
         information only; mute it where it is known. A sensor may fail once, while the driver is busy.
     """
+    failed = _failed(window)
     for gpu in window.last.gpus:
         if not gpu.is_lost and gpu.mig_parent_uuid is None:
-            found = (*_sensors(window, gpu), *_of_gpu(window, gpu))
+            found = (*_sensors(window, failed.get(gpu.uuid, ())), *_of_gpu(window, gpu))
             if found:
                 yield _finding(Subject(kind="gpu", gpu=gpu.index, uuid=gpu.uuid), f"GPU {gpu.index}", found)
     processes = {process.pid: process for process in window.last.processes}
@@ -78,9 +79,17 @@ def _of_output(window: Window) -> Iterator[_Setting]:
             )
 
 
-def _sensors(window: Window, gpu: Gpu) -> Iterator[_Setting]:
-    """Sensors that could not be read of late: twice, unless there are no more than a few readings at all."""
-    told = (one for one in window.events(_OF_LATE_S) if one.kind == "sensor-error" and one.gpu_uuid == gpu.uuid)
+def _failed(window: Window) -> dict[str | None, list[Event]]:
+    """What was said of late about sensors that could not be read, by GPU."""
+    found: dict[str | None, list[Event]] = {}
+    for one in window.events(_OF_LATE_S):
+        if one.kind == "sensor-error":
+            found.setdefault(one.gpu_uuid, []).append(one)
+    return found
+
+
+def _sensors(window: Window, told: Sequence[Event]) -> Iterator[_Setting]:
+    """Sensors that could not be read: twice, unless there are no more than a few readings at all."""
     counts = Counter((one.text or "a sensor").partition(":")[0][:30] for one in told)
     for name, times in counts.items():
         if times > 1 or window.elapsed_s < _FEW_S:
@@ -99,12 +108,14 @@ def _of_gpu(window: Window, gpu: Gpu) -> Iterator[_Setting]:
     if gpu.compute_mode in ("prohibited", "exclusive-thread", "exclusive-process"):
         command = f"sudo nvidia-smi -i {gpu.index} -c DEFAULT"
         yield _Setting("compute mode", gpu.compute_mode, f"compute mode is {gpu.compute_mode}", command, command)
-    # Where the memory is not told, a list may name the whole GPU for its instances, as pmon does.
-    on_it = [process for process in window.last.processes if process.gpu_memory_bytes.get(gpu.uuid) is not None]
     # A list of another tool may name the GPU where the instance is meant.
-    if gpu.mig_enabled and on_it and window.last.host.sees_host_pids is not None:
-        text = f"pid {on_it[0].pid} uses it beside its MIG"
-        yield _Setting("MIG", "on", text, "give the job an instance: CUDA_VISIBLE_DEVICES=MIG-…")
+    if gpu.mig_enabled and window.last.host.sees_host_pids is not None:
+        # Where the memory is not told, a list may name the whole GPU for its instances, as pmon does.
+        held = (one for one in window.last.processes if one.gpu_memory_bytes.get(gpu.uuid) is not None)
+        beside = next(held, None)
+        if beside is not None:
+            text = f"pid {beside.pid} uses it beside its MIG"
+            yield _Setting("MIG", "on", text, "give the job an instance: CUDA_VISIBLE_DEVICES=MIG-…")
 
 
 def _of_job(job: Job, owners: list[Process]) -> Iterator[_Setting]:
