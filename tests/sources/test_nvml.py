@@ -447,8 +447,8 @@ def test_calls_of_a_minute(fake_driver: MakeDriver) -> None:
     assert per_gpu["nvmlDeviceGetGraphicsRunningProcesses_v3"] == pytest.approx(5, abs=1)
     assert per_gpu["nvmlDeviceGetCurrPcieLinkWidth"] == pytest.approx(11, abs=1)
     assert per_gpu["nvmlDeviceGetEnforcedPowerLimit"] == pytest.approx(11, abs=1)
-    assert per_gpu["nvmlDeviceGetEncoderUtilization"] == pytest.approx(5, abs=1)
-    assert per_gpu["nvmlDeviceGetDecoderUtilization"] == pytest.approx(5, abs=1)
+    assert 1 <= per_gpu["nvmlDeviceGetEncoderUtilization"] <= 2
+    assert 1 <= per_gpu["nvmlDeviceGetDecoderUtilization"] <= 2
     assert per_gpu["nvmlDeviceGetPcieThroughput"] * 2 <= 2 * 6  # only the four without counters: twice each 10 s
     assert "nvmlDeviceGetName" not in calls
     assert "nvmlDeviceGetTemperatureThreshold" not in calls
@@ -457,7 +457,7 @@ def test_calls_of_a_minute(fake_driver: MakeDriver) -> None:
     per_second = sum(calls.values()) / 59
     gpm = (calls["nvmlGpmSampleGet"] + calls["nvmlGpmMetricsGet"]) / 59
     assert gpm <= 8
-    assert per_second - gpm < 81
+    assert per_second - gpm < 80
 
 
 def test_how_long_a_call_may_take(fake_driver: MakeDriver) -> None:

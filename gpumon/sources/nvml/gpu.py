@@ -28,6 +28,8 @@ SLOW_S = 5.0
 """Links, ECC, fans, limits, performance state, memory clock, margin."""
 RARE_S = 10.0
 """Lists of graphics processes, modes; PCIe throughput by the call that blocks 20 ms."""
+VIDEO_S = 30.0
+"""Encoder and decoder, which matter only to rules that look at minutes."""
 POWER_WINDOW_S = 0.9
 """Energy counters move in steps of up to 100 ms: at short intervals the mean reaches further back."""
 EARLY_S = 0.2
@@ -106,7 +108,7 @@ class GpuReader:
         phase = device.index % 5
         self._lists_turn = Turn(LISTS_S)
         self._slow_turn, self._modes_turn = Turn(SLOW_S, phase), Turn(RARE_S, phase + 1)
-        self._drawn_turn = Turn(RARE_S, phase)
+        self._drawn_turn, self._video_turn = Turn(RARE_S, phase), Turn(VIDEO_S, phase)
         self._throughput_turn = Turn(RARE_S, phase, waits=True)
 
     def read(self, now: float) -> GpuReading:
@@ -123,6 +125,8 @@ class GpuReader:
             self._facts.update(self._slow(has_link=not fast.get("memory_is_shared")))
         if self._modes_turn.has_come(now):
             self._facts.update(self._modes())
+        if self._video_turn.has_come(now):
+            self._facts.update(self._video())
         if not self._reads_once and "pcie_rx_bytes_per_s" not in fast and self._throughput_turn.has_come(now):
             self._facts.update(self._throughput_by_blocking())
         return GpuReading(Gpu(**{**self._facts, **fast}), time.monotonic(), self._holders)
@@ -255,11 +259,15 @@ class GpuReader:
         mig = asker("mig mode", pynvml.nvmlDeviceGetMigMode)
         return {
             "compute_mode": None if compute is None else _COMPUTE_MODES.get(compute),
-            "encoder_pct": _engine(asker("encoder", pynvml.nvmlDeviceGetEncoderUtilization)),
-            "decoder_pct": _engine(asker("decoder", pynvml.nvmlDeviceGetDecoderUtilization)),
             "mig_enabled": None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
             **modes(asker),
             **nvml_place.look(asker),
+        }
+
+    def _video(self) -> dict[str, Any]:
+        return {
+            "encoder_pct": _engine(self.asker("encoder", pynvml.nvmlDeviceGetEncoderUtilization)),
+            "decoder_pct": _engine(self.asker("decoder", pynvml.nvmlDeviceGetDecoderUtilization)),
         }
 
     def _fans(self) -> dict[str, Any]:
