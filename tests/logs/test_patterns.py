@@ -15,7 +15,7 @@ import pytest
 from gpumon import kernel_lines, logs, opened, text
 
 SIZE = 100_000
-LIMIT_S = 0.1
+LIMIT_S = 0.05
 PARTS = (
     "a", "A", "aaaa!", " ", "\t", "0", "9", "0:", "0.", "-1", "| ", "|", ", ", "a,", "a=", '="', "a b", "x1 ", "[", "(",
     "N/A ", "12 %", "0 / ", "0x0", "a\n", "GPU ", "GPU-", "NVRM: Xid (PCI:", "Tried to allocate ", "CUDA ", '{a="',
