@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gpumon.logs import values
+from gpumon.reasons import reason_names
 from gpumon.text import clean, redact_command
 
 Convert = Callable[[str], Any]
@@ -36,18 +37,6 @@ _HOTTEST_C = 200.0
 _MOST_W = 20_000.0
 _MOST_MHZ = 20_000.0
 _MOST_BYTES = 1 << 50
-_REASON_BITS = (
-    (0x1, "gpu_idle"),
-    (0x2, "app_clocks"),
-    (0x4, "sw_power_cap"),
-    (0x8, "hw_slowdown"),
-    (0x10, "sync_boost"),
-    (0x20, "sw_thermal"),
-    (0x40, "hw_thermal"),
-    (0x80, "hw_power_brake"),
-    (0x100, "display_clock"),
-)
-REASON_NAMES = tuple(name for _, name in _REASON_BITS)
 _REASONS = {
     "gpu_idle": "gpu_idle",
     "applications_clocks_setting": "app_clocks",
@@ -183,7 +172,7 @@ def reasons(cell: str) -> tuple[str, ...] | None:
         mask = int(digits, 16)
     except ValueError:
         return None
-    return None if mask >> 32 else tuple(name for bit, name in _REASON_BITS if mask & bit)
+    return None if mask >> 32 else reason_names(mask)
 
 
 def program(cell: str) -> str | None:

@@ -13,6 +13,7 @@ from gpumon.logs import values
 from gpumon.logs.csv_clock import Clock
 from gpumon.logs.csv_columns import Column, Convert, Share
 from gpumon.logs.reading import Place
+from gpumon.reasons import REASON_NAMES
 
 _MILLISECONDS = re.compile(r"\d{3}")
 _CELLS_MAX = 16_384
@@ -213,7 +214,7 @@ class Table:
         """Make one fact of what several columns say together."""
         flags = {name: facts.pop(field) for field, name in self._reasons if field in facts}
         if flags and "clocks_event_reasons" not in facts:
-            active = tuple(name for name in of.REASON_NAMES if flags.get(name))
+            active = tuple(name for name in REASON_NAMES if flags.get(name))
             if active or (self._covers_limits and len(flags) == len(self._reasons)):
                 facts["clocks_event_reasons"] = active
         free = facts.pop("free.memory", None)

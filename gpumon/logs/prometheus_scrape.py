@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gpumon.logs.csv_columns import REASON_NAMES
 from gpumon.logs.dcgm_names import Meaning
 from gpumon.logs.prometheus_names import ON_INSTANCE, UNKNOWN_WITH_MIG
 from gpumon.logs.prometheus_series import Series, driver_of, epoch_of, name_of
 from gpumon.logs.reading import Place, Use
 from gpumon.logs.values import is_blank
 from gpumon.model import Gpu
+from gpumon.reasons import REASON_NAMES, reason_names
 from gpumon.text import clean
 
 _BLANK = float(0x7FFFFFFFFFFFFFF0)
@@ -245,8 +245,7 @@ def _kept(field: str, value: float) -> object | None:
     if field == "performance_state":
         return f"P{value:.0f}" if value <= 15 and value.is_integer() else None
     if field == "clocks_event_reasons":
-        mask = int(value)
-        return tuple(name for bit, name in enumerate(REASON_NAMES) if mask >> bit & 1)
+        return reason_names(int(value))
     if field in _FLAGS:
         return value > 0
     if not value and field.endswith(_ZERO_IS_MISSING):

@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 
 from gpumon.model import Gpu
+from gpumon.reasons import reason_names
 from gpumon.sources.nvml import place as nvml_place
 from gpumon.sources.nvml.calls import Asker, Fields
 from gpumon.sources.nvml.counters import Counter
@@ -20,7 +21,7 @@ from gpumon.sources.nvml.memory import memory
 from gpumon.sources.nvml.processes import Processes, holders_of
 from gpumon.sources.nvml.reading import GpuReading, Holder
 from gpumon.sources.nvml.ring import UtilizationRing
-from gpumon.sources.nvml.throttle import Throttle, reason_names
+from gpumon.sources.nvml.throttle import Throttle
 
 LISTS_S = 2.0
 """Process lists; of all GPUs in the same pass, so that between two of them the table of processes rests."""

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pynvml
 
 from gpumon.sources.nvml.calls import Asker
 from gpumon.sources.nvml.counters import Counter
-
-_REASONS = (
-    (0x1, "gpu_idle"),
-    (0x2, "app_clocks"),
-    (0x4, "sw_power_cap"),
-    (0x8, "hw_slowdown"),
-    (0x10, "sync_boost"),
-    (0x20, "sw_thermal"),
-    (0x40, "hw_thermal"),
-    (0x80, "hw_power_brake"),
-    (0x100, "display_clock"),
-    (0x200, "board_limit"),
-    (0x400, "reliability"),
-)
 
 _RENUMBERED_IN = (580, 82)
 """CUDA 13.0 update 1 renumbered the fields 251 to 273: power smoothing and the thermal counters changed places."""
@@ -39,12 +24,6 @@ _OLD_COUNTERS = {
     "thermal": pynvml.NVML_PERF_POLICY_THERMAL,
 }
 _NS_PER_S = 1e9
-
-
-@functools.lru_cache(maxsize=64)
-def reason_names(mask: int) -> tuple[str, ...]:
-    """The names of a mask's bits, as the contract spells them."""
-    return tuple(name for bit, name in _REASONS if mask & bit)
 
 
 def counter_fields(driver_version: str | None) -> dict[str, int]:
