@@ -10,20 +10,15 @@ import pytest
 
 from fakenvml import FakeDriver, Profile
 
-REAL_TIME = frozenset(
-    "test_faults test_numbers test_signalling test_terminal_output test_terminal test_live test_replay test_cost"
-    " test_nvml test_nvml_faults test_host test_proc test_aside test_kernel_log test_machine test_demo test_leftovers"
-    " test_inbox test_attach test_run test_probe test_probe_faults test_probe_loop test_frameworks"
-    " test_painter test_patterns".split()
-)
-"""Modules that judge real threads, processes, terminals and clocks: once late is a busy machine, thrice a fault."""
+REAL_TIME = frozenset("test_faults test_numbers test_signalling test_terminal_output test_terminal test_live".split())
+"""Modules in which the real program meets a real terminal, or a real clock: once late is a busy machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give what depends on the machine's moment two more chances."""
+    """Give what depends on the machine's moment a second chance; the summary names it."""
     for item in items:
         if item.path.stem in REAL_TIME:
-            item.add_marker(pytest.mark.flaky(reruns=2))
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture
