@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpumon.model import Evidence
 from gpumon.rules.intake import Cause, Intake
 
@@ -40,8 +42,21 @@ def cpu_contention(intake: Intake, _lost_pct: float) -> Cause | None:
         fix_text=fix,
         fixes=tuple(dict.fromkeys((first, _THREADS, "decode and augment on the GPU (DALI, kornia, torchvision v2)"))),
         evidence=(
-            Evidence(name="denied the CPU", value=float(round(delay)), unit="%", judged_by=f"≥ {_DENIED_PCT:.0f}%"),
-            Evidence(name="quota used up", value=float(round(quota)), unit="%", judged_by=f"≥ {_DENIED_PCT:.0f}%"),
+            *_evidence(intake, delay, quota),
             Evidence(name="usable cores per GPU", value=float(intake.cores), judged_by="affinity, quota, ranks"),
         ),
     )
+
+
+def _evidence(intake: Intake, delay: float, quota: float) -> Iterator[Evidence]:
+    """What it is told by; what is not met says nothing."""
+    least = f"≥ {_DENIED_PCT:.0f}%"
+    if delay >= _DENIED_PCT:
+        yield Evidence(name="denied the CPU", value=float(round(delay)), unit="%", judged_by=least)
+    if quota >= _DENIED_PCT:
+        yield Evidence(name="quota used up", value=float(round(quota)), unit="%", judged_by=least)
+    count = intake.host.cpu_count
+    if count and intake.others_cores >= count / 2:
+        yield Evidence(
+            name="others use", value=float(round(intake.others_cores)), unit="cores", judged_by=f"of {count}"
+        )

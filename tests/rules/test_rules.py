@@ -74,6 +74,10 @@ def check_alert(mine: list[Alert], cause: str | None, expected: dict[str, Any]) 
         assert alert.since_s - builders.NOON == pytest.approx(expected["since_s"], abs=5)
     if "explained_by" in expected:
         assert (alert.suppressed_by or "nothing") == expected["explained_by"]
+    if "evidence" in expected:
+        assert set(expected["evidence"]) <= {one.name for one in found.evidence}
+    if "no_evidence" in expected:
+        assert not set(expected["no_evidence"]) & {one.name for one in found.evidence}
     if "raised_by_s" in expected:
         assert alert.raised_s is not None
         assert alert.raised_s - builders.NOON <= expected["raised_by_s"]

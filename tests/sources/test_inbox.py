@@ -129,6 +129,17 @@ def test_sums_of_slots_become_means_of_the_interval(directory: Path, inbox: Inbo
     assert rank.heartbeat_age_s == pytest.approx(0.0, abs=0.1)
 
 
+def test_a_short_wait_does_not_grow_until_it_is_read(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
+    """A report that found it waiting for 20 ms says no more 0.4 s later; one after which it fell silent does."""
+    file = ProbeFile(directory, sleeper.pid)
+    file.write([(0.5, 0.1)], ago_s=3.0)
+    now_ns = time.monotonic_ns()
+    file.write(inside=layout.WAITING, since_ns=now_ns - int(0.42 * S), ago_s=0.4)
+    assert only(read(inbox)).waiting_s == pytest.approx(0.02, abs=0.015)
+    time.sleep(1.0)
+    assert only(read(inbox)).waiting_s == pytest.approx(1.42, abs=0.3)
+
+
 def test_an_interval_without_a_step(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
     """What it has waited for so far, and how long nothing has moved; no means of nothing; memory unknown is None."""
     file = ProbeFile(directory, sleeper.pid)

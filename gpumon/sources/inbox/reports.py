@@ -82,7 +82,7 @@ class Story:
             samples_per_s=samples_per_s,
             step_samples_s=tuple([value * 1e-6 for value in pairs[::2]]),
             data_wait_samples_s=tuple([value * 1e-6 for value in pairs[1::2]]),
-            waiting_s=_age_s(here_ns, last.since_ns) if last.inside == layout.WAITING else None,
+            waiting_s=_waiting_s(here_ns, last),
             pause_s=sums.pause_ns / _S if reports else None,
             loader_start_s=sums.restart_ns / _S if reports else None,
             loss_is_nan=self._loss_is_nan,
@@ -158,6 +158,14 @@ def _now_there(slot: Slot, now: Now) -> int:
 
 def _age_s(here_ns: int, then_ns: int) -> float | None:
     return max(0, here_ns - then_ns) / _S if then_ns else None
+
+
+def _waiting_s(here_ns: int, last: Slot) -> float | None:
+    """How long it has waited for its batch: up to when it said so, and until now once it says nothing any more."""
+    if last.inside != layout.WAITING or not last.since_ns:
+        return None
+    is_silent = here_ns - last.mono_ns > 2 * layout.PERIOD_S * _S
+    return max(0, (here_ns if is_silent else last.mono_ns) - last.since_ns) / _S
 
 
 def _known(number: int) -> int | None:
