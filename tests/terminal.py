@@ -218,6 +218,8 @@ def _session(slave: int, *, ignore_hangup: bool) -> Callable[[], None]:
     def begin() -> None:
         os.setsid()
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)  # as a login shell finds them, however the tests were started
         if ignore_hangup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
