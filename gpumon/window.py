@@ -139,9 +139,10 @@ class Window:
         known = self._stretch(seconds, 0.0)[3]
         return self.elapsed_s >= seconds - 1.5 * self.interval_s and known >= 0.8 * seconds
 
-    def series(self, subject: Known, field: str, seconds: float) -> list[float | None]:
-        """The samples of the last ``seconds``, oldest first; None is a gap."""
-        values = self._raw(subject, field, self._first(seconds), self._row)
+    def series(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> list[float | None]:
+        """The samples of the last ``seconds`` (before ``ago_s``), oldest first; None is a gap."""
+        first, last, *_ = self._stretch(seconds, ago_s)
+        values = self._raw(subject, field, first, last)
         # Gaps are NaN, so the plain sum is NaN if there is one.
         total = sum(values)
         return list[float | None](values) if total == total else [value if value == value else None for value in values]
@@ -271,11 +272,12 @@ class Window:
             self._check(field)
             return [None] * count
         column = series.field(field)
-        cache = self._store.columns.setdefault((key, field, width_s, how), {})
-        if len(cache) > _COLUMNS_KEPT:
-            cache.clear()
         right = round(end_s / width_s)
         is_aligned = abs(right * width_s - end_s) < 1e-3
+        # Columns that end anywhere never come back: nothing of them is remembered.
+        cache = self._store.columns.setdefault((key, field, width_s, how), {}) if is_aligned else {}
+        if len(cache) > _COLUMNS_KEPT:
+            cache.clear()
         found: list[float | None] = []
         for index in range(count):
             number = right - count + 1 + index

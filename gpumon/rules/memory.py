@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
@@ -108,25 +107,33 @@ def growth_of(window: Window, rank: Rank, least_bytes: float) -> Growth | None:
         return None
     span_s = window.span_s + window.interval_s
     lengths = [steps for steps in _STEPS if rank.step >= steps + _WARM_UP_STEPS and steps * pace <= span_s]
-    raw_s = max((steps * pace for steps in lengths if steps * pace <= _RAW_S * window.interval_s), default=0.0)
-    floors = window.series(rank, _FLOOR, raw_s) if raw_s else []
-    known = [floor for floor in floors if floor is not None]
-    if known and max(known) - min(known) < _NEARLY * least_bytes * (BLOCKS - 1) / BLOCKS:
-        lengths = [steps for steps in lengths if steps * pace > raw_s]  # most of the time nothing rises
-    ages = window.ages(raw_s)[::-1] if raw_s and lengths else []
     for steps in lengths:
-        seconds = steps * pace
-        if seconds <= raw_s:
-            blocks = _blocks(floors, ages, seconds)
-        else:
-            blocks = window.bins(rank, _FLOOR, end_s=window.last.time_s, width_s=seconds / BLOCKS, count=BLOCKS)
-        parts = [block for block in blocks if block is not None]
-        found = _steady(parts, seconds, steps) if len(parts) == BLOCKS else None
+        found = _growth_over(window, rank, steps, steps * pace, _NEARLY * least_bytes)
         if found is not None and found.bytes >= least_bytes:
             return found
-        if found is not None and found.bytes >= _NEARLY * least_bytes:
-            nearly = found
+        nearly = found or nearly
     return nearly
+
+
+def _growth_over(window: Window, rank: Rank, steps: int, seconds: float, least_bytes: float) -> Growth | None:
+    """Steady growth over a stretch; most of the time nothing rises, which its first and last part tell."""
+    first = _block(window, rank, seconds, 0)
+    last = None if first is None else _block(window, rank, seconds, BLOCKS - 1)
+    if first is None or last is None or (last - first) * BLOCKS / (BLOCKS - 1) < least_bytes:
+        return None
+    between = [_block(window, rank, seconds, number) for number in range(1, BLOCKS - 1)]
+    known = [block for block in between if block is not None]
+    return _steady([first, *known, last], seconds, steps) if len(known) == len(between) else None
+
+
+def _block(window: Window, rank: Rank, seconds: float, number: int) -> float | None:
+    """Level of one of the eight parts of a stretch, 0 is the oldest: a median where single samples are still known."""
+    width_s = seconds / BLOCKS
+    ago_s = width_s * (BLOCKS - 1 - number)
+    if seconds > _RAW_S * window.interval_s:
+        return window.bins(rank, _FLOOR, end_s=window.last.time_s - ago_s, width_s=width_s, count=1)[0]
+    known = [floor for floor in window.series(rank, _FLOOR, width_s, ago_s=ago_s) if floor is not None]
+    return median(known) if known else None
 
 
 def _steady(blocks: Sequence[float], seconds: float, steps: int) -> Growth | None:
@@ -137,14 +144,6 @@ def _steady(blocks: Sequence[float], seconds: float, steps: int) -> Growth | Non
     # Eight means lie seven eighths of the stretch apart.
     grown = total * len(blocks) / len(rises)
     return Growth(grown, steps, seconds)
-
-
-def _blocks(floors: Sequence[float | None], ages: Sequence[float], seconds: float) -> list[float | None]:
-    """Median of each of the eight parts, oldest first; ``ages`` of the floors begin with the newest."""
-    width_s = seconds / BLOCKS
-    cuts = [len(floors) - bisect_left(ages, width_s * part) for part in range(BLOCKS, -1, -1)]
-    parts = ([floor for floor in floors[low:high] if floor is not None] for low, high in pairwise(cuts))
-    return [median(known) if known else None for known in parts]
 
 
 def increase(window: Window, rank: Rank, field: str, seconds: float) -> float | None:

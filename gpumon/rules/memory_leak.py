@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from gpumon import units
-from gpumon.model import Abstention, Confidence, Evidence, Finding, Severity, Subject
+from gpumon.model import Abstention, Confidence, Evidence, Finding, Gpu, Severity, Subject
 from gpumon.rules import memory
 from gpumon.rules.memory import GIB, MIB, Growth, Holding
 from gpumon.rules.rule import Conclusions, rule
@@ -89,19 +87,19 @@ def _from_outside(window: Window, one: Holding) -> Growth | None:
     trained_s = one.job.trained_since_s
     if trained_s is None or window.last.time_s - trained_s < seconds + 1200.0:
         return None
-    blocks = window.bins(
-        one.gpu,
-        "memory_used_bytes",
-        end_s=window.last.time_s,
-        width_s=_OUTSIDE_BLOCK_S,
-        count=_OUTSIDE_BLOCKS,
-        how="max",
-    )
-    known = [value for value in blocks if value is not None]
-    rises = [later - earlier for earlier, later in pairwise(known)]
-    if len(known) < _OUTSIDE_BLOCKS or min(rises) < _SEGMENTS_BYTES:
-        return None
-    return Growth(sum(rises), 0, seconds)
+    later, grown = _most_bytes(window, one.gpu, 0), 0.0
+    for number in range(1, _OUTSIDE_BLOCKS):
+        earlier = None if later is None else _most_bytes(window, one.gpu, number)
+        if earlier is None or later is None or later - earlier < _SEGMENTS_BYTES:
+            return None  # nearly always, and seen in the last two parts
+        later, grown = earlier, grown + later - earlier
+    return Growth(grown, 0, seconds)
+
+
+def _most_bytes(window: Window, gpu: Gpu, number: int) -> float | None:
+    """Most memory in use within ten minutes; number 0 are the last ten."""
+    end_s = window.last.time_s - number * _OUTSIDE_BLOCK_S
+    return window.bins(gpu, "memory_used_bytes", end_s=end_s, width_s=_OUTSIDE_BLOCK_S, count=1, how="max")[0]
 
 
 def _finding(window: Window, group: list[Holding], grown: Growth, word: Confidence, limits: Limits) -> Finding:
