@@ -17,7 +17,7 @@ from gpumon import __version__
 from gpumon.errors import DriverMissing, GpumonError, NotATerminal, UsageError
 
 if TYPE_CHECKING:
-    from gpumon.config import Config
+    from gpumon.config import Config, KnownLimits
     from gpumon.ui.sampler import PacedSource
 
 FIRST_READING_S = 2.0
@@ -150,15 +150,20 @@ def _do(arguments: Sequence[str]) -> int:
     arguments, command = _without_command(arguments)
     if sys.stdout is None and command is None:
         raise UsageError("stdout is closed: there is nowhere to print to")
-    command_line = parser()
-    command_line.given = arguments
     try:
-        options = command_line.parse_args(arguments)
+        # Without a word, as it is started most of the time, there is nothing to take apart.
+        options = _parsed(arguments) if arguments else argparse.Namespace(verb=None)
     except SystemExit:  # --help, which is printed
         return 0
     if command is not None:
         options.command = command
     return _verb(options)(options)
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    command_line = parser()
+    command_line.given = arguments
+    return command_line.parse_args(arguments)
 
 
 def _without_command(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
@@ -268,8 +273,8 @@ def _configuration(options: argparse.Namespace) -> int:
     if "path" in options:
         return configuration.print_path(path)
     if "init" in options:
-        return configuration.write_defaults(path)
-    return configuration.print_effective(_effective(options))
+        return configuration.write_defaults(path, _limits())
+    return configuration.print_effective(_effective(options), _limits())
 
 
 def _screen(options: argparse.Namespace) -> int:
@@ -347,12 +352,10 @@ def _effective(options: argparse.Namespace) -> Config:
     import msgspec
 
     from gpumon import config
-    from gpumon.rules import RULES
 
     is_named = "config" in options
     path = options.config if is_named else config.default_path()
-    limits = {rule.id: rule.limits for rule in RULES}
-    effective = config.load(path, limits, must_exist=is_named or "GPUMON_CONFIG" in os.environ)
+    effective = config.load(path, _limits, must_exist=is_named or "GPUMON_CONFIG" in os.environ)
     changes: dict[str, object] = {}
     if "interval" in options:
         if not config.INTERVAL_MIN_S <= options.interval <= config.INTERVAL_MAX_S:
@@ -366,6 +369,12 @@ def _effective(options: argparse.Namespace) -> Config:
     if "no_bell" in options:
         changes["bell"] = False
     return msgspec.structs.replace(effective, **changes)
+
+
+def _limits() -> KnownLimits:
+    from gpumon.rules import RULES
+
+    return {rule.id: rule.limits for rule in RULES}
 
 
 def _gpus(options: argparse.Namespace) -> list[str] | None:

@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -16,13 +16,10 @@ import msgspec
 
 from gpumon.errors import UsageError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
 INTERVAL_MIN_S, INTERVAL_MAX_S = 0.1, 60.0
+
+KnownLimits = Mapping[str, type[msgspec.Struct]]
+"""Rule id -> its Limits class, which declares and validates ``[rules.ID]``."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +43,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that never alert, by name: gpumon explain lists them."""
 
     rules: Mapping[str, msgspec.Struct] = {}
-    """Limits of each rule; filled from the tables [rules.NAME]."""
+    """Limits of the rules that have a table [rules.NAME]; the others keep their defaults."""
 
 
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -58,40 +55,50 @@ def default_path(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(base) / "gpumon" / "config.toml"
 
 
-def load(path: Path | None, limits: Mapping[str, type[msgspec.Struct]], *, must_exist: bool = False) -> Config:
+def load(path: Path | None, limits: Callable[[], KnownLimits], *, must_exist: bool = False) -> Config:
     """Read a configuration file; absent keys keep their defaults.
 
     Args:
         path: the file; None gives the defaults.
-        limits: rule id -> its Limits class, which declares and validates ``[rules.ID]``.
+        limits: asked for the rules only where the file names one: loading them takes time.
         must_exist: the user named this file, so its absence is an error.
 
     Raises:
         UsageError: unreadable file, unknown key or wrong type, naming file, key and the nearest valid key.
     """
-    defaults = {rule: limit() for rule, limit in limits.items()}
     if path is None or (not must_exist and not path.exists()):
-        return Config(rules=defaults)
+        return Config()
+    table = _parsed(path)
+    rules = table.pop("rules", {})
+    values = _checked(Config, table, where=f"{path}:", leave_out=("rules",))
+    if not isinstance(rules, dict):
+        raise UsageError(f"{path}: rules: expected tables such as [rules.sw-thermal]")
+    muted = values.get("mute", ())
+    known = limits() if muted or rules else {}
+    for name in muted:
+        if name not in known:
+            raise UsageError(f"{path}: mute: {name!r} is not a rule{_nearest(name, known)}")
+    given: dict[str, msgspec.Struct] = {}
+    for rule, limit_table in rules.items():
+        if rule not in known:
+            raise UsageError(f"{path}: [rules.{rule}]: unknown rule{_nearest(rule, known)}")
+        if not isinstance(limit_table, dict):
+            raise UsageError(f"{path}: rules.{rule}: expected a table [rules.{rule}]")
+        given[rule] = known[rule](**_checked(known[rule], limit_table, where=f"{path}: [rules.{rule}]"))
+    return Config(**values, rules=given)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
-    rules = table.pop("rules", {})
-    values = _checked(Config, table, where=f"{path}:", leave_out=("rules",))
-    for muted in values.get("mute", ()):
-        if muted not in limits:
-            raise UsageError(f"{path}: mute: {muted!r} is not a rule{_nearest(muted, limits)}")
-    if not isinstance(rules, dict):
-        raise UsageError(f"{path}: rules: expected tables such as [rules.sw-thermal]")
-    for rule, limit_table in rules.items():
-        if rule not in limits:
-            raise UsageError(f"{path}: [rules.{rule}]: unknown rule{_nearest(rule, limits)}")
-        if not isinstance(limit_table, dict):
-            raise UsageError(f"{path}: rules.{rule}: expected a table [rules.{rule}]")
-        defaults[rule] = limits[rule](**_checked(limits[rule], limit_table, where=f"{path}: [rules.{rule}]"))
-    return Config(**values, rules=defaults)
 
 
 def _checked(
@@ -120,8 +127,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if len(names) <= 12 else ""
 
 
-def render(config: Config) -> str:
-    """The configuration as a commented config.toml that reads back to the same values."""
+def render(config: Config, limits: KnownLimits) -> str:
+    """The configuration as a commented config.toml that reads back to the same values, all rules' limits included."""
     lines = [
         "# gpumon's configuration, every key explained. Keep the lines you change in ~/.config/gpumon/config.toml",
         "# (or in a file named with --config or GPUMON_CONFIG); a key that is absent has its default.",
@@ -130,11 +137,12 @@ def render(config: Config) -> str:
     for name, note in _notes(Config).items():
         if name != "rules":
             lines += _commented(note, name, getattr(config, name))
-    for rule, limits in config.rules.items():
-        if limits.__struct_fields__:
+    for rule, declared in limits.items():
+        if declared.__struct_fields__:
+            in_force = config.rules.get(rule) or declared()
             lines.append(f"[rules.{rule}]")
-            for name, note in _notes(type(limits)).items():
-                lines += _commented(note, name, getattr(limits, name))
+            for name, note in _notes(declared).items():
+                lines += _commented(note, name, getattr(in_force, name))
     return "\n".join(lines).rstrip() + "\n"
 
 

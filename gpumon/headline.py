@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from gpumon import units
 from gpumon.alerts import RANK, Headline, HeadlineState, may_lead
 from gpumon.model import Alert, Finding, Job, Subject
-from gpumon.rules.data_starved import Limits
 from gpumon.signals import label, leaves, mean_of, stale_after_s
 from gpumon.window import Window
 
@@ -91,8 +91,7 @@ class HeadlineFold:
     def _detail(self, window: Window, alerts: tuple[Alert, ...]) -> str:
         muted, watched_s = _muted(alerts), _watched_s(window)
         if watched_s is not None:
-            judged_s = Limits().window_s
-            watching = f"watching for {watched_s:.0f} s: waiting for data is judged from {judged_s:g} s on"
+            watching = f"watching for {watched_s:.0f} s: waiting for data is judged from {_judged_s():g} s on"
             return f"{muted}   {watching}" if muted else watching
         if muted:
             return f"{muted}{self._energy()}"
@@ -139,9 +138,17 @@ def _muted(alerts: tuple[Alert, ...]) -> str:
     return f"{count} alert{'s' * (count > 1)} muted" if count else ""
 
 
+@cache
+def _judged_s() -> float:
+    """How long a loader is watched before it is judged; asked for only once there are rules that judge."""
+    from gpumon.rules.data_starved import Limits
+
+    return Limits().window_s
+
+
 def _watched_s(window: Window) -> float | None:
     """How long the job that was seen training last has been; None once its loader has been judged, or without one."""
-    now_s, judged_s = window.last.time_s, Limits().window_s
+    now_s, judged_s = window.last.time_s, _judged_s()
     ages_s = [
         now_s - job.trained_since_s
         for job in window.jobs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -16,7 +17,6 @@ from gpumon.history import History, Window
 from gpumon.jobs import JobFold
 from gpumon.model import Abstention, Alert, Finding, Snapshot, Value
 from gpumon.progress import ProgressFold
-from gpumon.rules import RULES
 from gpumon.rules.rule import Rule
 from gpumon.sources import Source, SourceKind
 
@@ -40,6 +40,12 @@ class Frame(Value, frozen=True, kw_only=True):
     abstained: tuple[Abstention, ...] = ()
     sample_ms: float | None = None
     """CPU time that this frame cost: sampling in this thread, history, rules."""
+    is_judged: bool = True
+    """False: no rule has looked at it yet."""
+
+
+FIRST_LOOK = Headline(state="starting", text="first values; judged in a moment")
+"""What a frame that is not judged leads with."""
 
 
 _SPANS = {"window_s", "held_s", "span_s", "least_s"}
@@ -76,27 +82,54 @@ class Monitor:
 
     def __init__(
         self,
-        rules: tuple[Rule, ...] = RULES,
+        rules: tuple[Rule, ...] | None = None,
         limits: Mapping[str, msgspec.Struct] | None = None,
         muted_rules: frozenset[str] = frozenset(),
         mutes: MuteList | None = None,
     ) -> None:
-        given = limits or {}
-        self._judged = [
-            _Judged(rule, given.get(rule.id) or rule.limits(), number)
-            for number, rule in enumerate(rules)
-            if rule.id not in muted_rules
-        ]
+        self._given = rules
+        self._limits = limits or {}
+        self._muted_rules = muted_rules
+        self._mutes = mutes
         self._history = History()
         self._jobs = JobFold()
         self._endings = EndingFold()
         self._progress = ProgressFold()
         self._budget = BudgetFold()
-        self._alerts = AlertFold(rules, mutes)
         self._headline = HeadlineFold()
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """Loaded by the first judgement, not before."""
+        if self._given is not None:
+            return self._given
+        from gpumon.rules import RULES
+
+        return RULES
+
+    @cached_property
+    def _judged(self) -> list[_Judged]:
+        return [
+            _Judged(rule, self._limits.get(rule.id) or rule.limits(), number)
+            for number, rule in enumerate(self._rules)
+            if rule.id not in self._muted_rules
+        ]
+
+    @cached_property
+    def _alerts(self) -> AlertFold:
+        return AlertFold(self._rules, self._mutes)
+
+    def load(self) -> None:
+        """Import the rules now, not with the first judgement."""
+        _ = self._judged
 
     def take(self, snapshot: Snapshot) -> tuple[Window, tuple[Alert, ...], tuple[Abstention, ...], Headline]:
         """Everything concluded from a snapshot and those before it."""
+        window = self.fold(snapshot)
+        return window, *self.judge(window)
+
+    def fold(self, snapshot: Snapshot) -> Window:
+        """What is known with a snapshot and those before it."""
         jobs = self._jobs.append(snapshot, self._progress.still())
         self._progress.append(snapshot, jobs, self._budget.baselines())
         derived = self._budget.append(snapshot, jobs, self._progress.waiting())
@@ -104,12 +137,15 @@ class Monitor:
         for uuid, known in self._budget.baselines().items():
             learned[uuid] = {**known, **learned.get(uuid, {})}
         endings = self._endings.append(snapshot, jobs)
-        window = self._history.append(snapshot, jobs, derived, learned, endings)
+        return self._history.append(snapshot, jobs, derived, learned, endings)
+
+    def judge(self, window: Window) -> tuple[tuple[Alert, ...], tuple[Abstention, ...], Headline]:
+        """What the rules say of the newest window; once for each."""
         for judged in self._judged:
             judged.judge(window)
         abstained = tuple(one for judged in self._judged for one in judged.abstained)
         alerts = self._alerts.append(window, (one for judged in self._judged for one in judged.findings), abstained)
-        return window, alerts, abstained, self._headline.append(window, alerts)
+        return alerts, abstained, self._headline.append(window, alerts)
 
     def conclude(self, window: Window) -> tuple[Finding, ...]:
         """What rules say only now that the run is over.
@@ -162,28 +198,37 @@ class Monitor:
 def frames(
     source: Source,
     *,
-    rules: tuple[Rule, ...] = RULES,
+    rules: tuple[Rule, ...] | None = None,
     limits: Mapping[str, msgspec.Struct] | None = None,
     muted_rules: frozenset[str] = frozenset(),
     mutes: MuteList | None = None,
+    looks_first: bool = False,
 ) -> Iterator[Frame]:
     """Yield one frame per snapshot, until the source ends.
 
     Args:
         source: where snapshots come from.
-        rules: which rules judge them.
+        rules: which rules judge them; None for all.
         limits: rule id -> its Limits; rules without an entry use their defaults.
         muted_rules: rules that are not judged at all.
         mutes: silenced while running, rule by subject; may change at any time.
+        looks_first: the first snapshot comes twice, before any rule is loaded and once it is judged.
     """
     monitor = Monitor(rules, limits, muted_rules, mutes)
     began_s = time.thread_time()
     for snapshot in source:
-        window, alerts, abstained, headline = monitor.take(snapshot)
+        window = monitor.fold(snapshot)
+        info = SourceInfo(kind=source.kind, name=_name(source, snapshot))
+        if looks_first:
+            looks_first = False
+            yield Frame(window=window, headline=FIRST_LOOK, info=info, is_judged=False)
+            monitor.load()
+            began_s = time.thread_time()  # what is done once is not what a frame costs
+        alerts, abstained, headline = monitor.judge(window)
         yield Frame(
             window=window,
             headline=headline,
-            info=SourceInfo(kind=source.kind, name=_name(source, snapshot)),
+            info=info,
             alerts=alerts,
             abstained=abstained,
             sample_ms=1000.0 * (time.thread_time() - began_s),

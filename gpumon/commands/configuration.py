@@ -7,12 +7,11 @@ from pathlib import Path
 
 from gpumon import config
 from gpumon.errors import UsageError
-from gpumon.rules import RULES
 
 
-def print_effective(effective: config.Config) -> int:
+def print_effective(effective: config.Config, limits: config.KnownLimits) -> int:
     """What is in force, as a file that could be used."""
-    sys.stdout.write(config.render(effective))
+    sys.stdout.write(config.render(effective, limits))
     return 0
 
 
@@ -22,13 +21,13 @@ def print_path(path: Path) -> int:
     return 0
 
 
-def write_defaults(path: Path) -> int:
+def write_defaults(path: Path, limits: config.KnownLimits) -> int:
     """Make the user's file with every default.
 
     Raises:
         UsageError: the file exists already, or its folder cannot be written.
     """
-    text = config.render(config.load(None, {rule.id: rule.limits for rule in RULES}))
+    text = config.render(config.Config(), limits)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:

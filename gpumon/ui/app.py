@@ -67,8 +67,9 @@ class GpumonApp(Stage):
         default_namespace: DOMNode | None = None,
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
-        """Do what a key means; what needs something to act on waits for the first frame."""
-        if self.frame is None and isinstance(action, str) and action.partition("(")[0] in _NEEDS_FRAME:
+        """Do what a key means; what needs something to act on waits for the first verdict."""
+        is_ready = self.frame is not None and self.frame.is_judged
+        if not is_ready and isinstance(action, str) and action.partition("(")[0] in _NEEDS_FRAME:
             self.early.append(action)
             return True
         return await super().run_action(action, default_namespace, namespaces)

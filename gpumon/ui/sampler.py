@@ -12,8 +12,10 @@ from typing import Protocol
 from gpumon.alerts import MuteList
 from gpumon.config import Config
 from gpumon.monitor import Frame, frames
-from gpumon.rules import RULES
 from gpumon.sources import Source
+
+PICTURE_S = 2.0
+"""How long the rules wait for the first picture; a screen that takes longer gets its verdict with it."""
 
 
 class PacedSource(Source, Protocol):
@@ -36,6 +38,8 @@ class Sampler:
         self._show: Callable[[Frame], bool] | None = None
         self._fail: Callable[[Exception], bool] | None = None
         self._is_stopped = False
+        self.pictured = threading.Event()
+        """The first values are on the screen: what they did not need, the rules above all, is loaded now."""
         self.latest: Frame | None = None
         self.error: Exception | None = None
 
@@ -60,6 +64,7 @@ class Sampler:
     def stop(self) -> None:
         """End soon, without waiting for it: the driver may hang."""
         self._is_stopped = True
+        self.pictured.set()
         source = self._source
         if source is not None:
             threading.Thread(target=source.close, name="gpumon-close", daemon=True).start()
@@ -80,10 +85,10 @@ class Sampler:
         config = self._config
         for frame in frames(
             source,
-            rules=RULES,
             limits=config.rules,
             muted_rules=frozenset(config.mute),
             mutes=self._mutes,
+            looks_first=True,
         ):
             if self._is_stopped:
                 return
@@ -92,3 +97,5 @@ class Sampler:
             self.latest = frame
             if self._show is not None and not self._show(frame):
                 return
+            if not self.pictured.wait(PICTURE_S):
+                self.pictured.set()

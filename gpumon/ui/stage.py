@@ -162,12 +162,13 @@ class Stage(BoardApp):
     def on_frame_ready(self, message: FrameReady) -> None:
         """Show the frame, unless the picture is paused; ring for what is new."""
         frame, before = message.frame, self.frame
-        is_first = self._newest is None
+        was_judged = self._newest is not None and self._newest.is_judged
         self._newest = frame
         self._arrived_s = time.monotonic()
         if frame.info.kind != "replay":  # a recording's last picture stands for as long as it is looked at
             self._watch_age()
-        self._ring(frame)
+        if frame.is_judged:
+            self._ring(frame)
         changes: dict[str, Any] = {}
         if self.view.age_s:
             changes["age_s"] = 0.0
@@ -185,13 +186,15 @@ class Stage(BoardApp):
         if changes:
             self._set(**changes)
         self.draw()
-        if is_first:
+        if self.sampler is not None and not self.sampler.pictured.is_set():
+            self.call_after_refresh(self.sampler.pictured.set)
+        if frame.is_judged and not was_judged:
             for action in self.early:
                 self.call_later(self.run_action, action)
             self.call_after_refresh(self._settle)
 
     def _settle(self) -> None:
-        """After the first picture: what start-up made lives for ever, and what it cost is not what running costs."""
+        """After the first verdict: what start-up made lives for ever, and what it cost is not what running costs."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(5000, 20, 50)

@@ -135,8 +135,9 @@ class Charts:
                 values, missing = [], closed
         if missing:
             end_s = right * grid.width_s
-            values = values + self._window.bins(
-                subject, field, end_s=end_s, width_s=grid.width_s, count=missing, how=how
+            empty = self._empty(end_s, grid.width_s, missing)
+            values = values + [None] * empty + self._window.bins(
+                subject, field, end_s=end_s, width_s=grid.width_s, count=missing - empty, how=how
             )  # fmt: skip
         values = values[len(values) - closed :]
         self._columns[key] = (grid.width_s, self._steps, right, values)
@@ -145,6 +146,12 @@ class Charts:
         return values + self._window.bins(
             subject, field, end_s=grid.end_s, width_s=grid.width_s, count=1, how=how
         )  # fmt: skip
+
+    def _empty(self, end_s: float, width_s: float, count: int) -> int:
+        """How many of so many columns end before anything was sampled: nearly all of them in the first picture."""
+        window = self._window
+        began_s = window.time_of(window.elapsed_s - window.span_s) - 2 * window.interval_s
+        return min(count, max(0, int((began_s - end_s) // width_s) + count))
 
     def slices(self, uuid: str, count: int) -> list[Shares | None]:
         """The time budget of each column that is shown."""

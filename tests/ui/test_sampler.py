@@ -1,0 +1,144 @@
+"""The first picture comes before the rules, and the verdict right after it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from builders import ListSource, gpu, snapshot
+from gpumon.alerts import MuteList
+from gpumon.config import Config
+from gpumon.model import Snapshot
+from gpumon.monitor import Frame, frames
+from gpumon.ui import sampler as module
+from gpumon.ui.app import GpumonApp
+from gpumon.ui.palette import Palette
+from gpumon.ui.sampler import Sampler
+from gpumon.ui.stage import FrameReady
+from gpumon.ui.view import ViewState
+
+LOST = snapshot(gpus=(gpu(is_lost=True),))
+"""Something that is wrong at once."""
+
+
+class Source(ListSource):
+    """A source for the sampler; each snapshot is asked for after the one before it was handed out."""
+
+    interval_s = 1.0
+
+    def __init__(self, series: Iterable[Snapshot], *, is_catching_up: bool = False) -> None:
+        super().__init__(series)
+        self.is_catching_up = is_catching_up
+
+
+def started(source: Source) -> tuple[Sampler, list[Frame], threading.Event]:
+    """A sampler at work, the frames it hands out, and an event for each of them."""
+    sampler = Sampler(lambda: source, Config(), MuteList())
+    shown: list[Frame] = []
+    news = threading.Event()
+
+    def show(frame: Frame) -> bool:
+        shown.append(frame)
+        news.set()
+        return True
+
+    sampler.attach(show, lambda _: True)
+    sampler.start()
+    return sampler, shown, news
+
+
+def test_first_values_come_unjudged_and_the_verdict_follows_the_picture() -> None:
+    """The same window twice: the second time after the screen has said that its picture is there."""
+    sampler, shown, news = started(Source([LOST]))
+    assert news.wait(10.0)
+    (first,) = shown
+    assert not first.is_judged
+    assert not first.alerts
+    assert first.headline.state == "starting"
+    news.clear()
+    assert not news.wait(0.2)
+    sampler.pictured.set()
+    assert news.wait(10.0)
+    assert shown[1].is_judged
+    assert shown[1].window is first.window
+    assert [alert.finding.rule for alert in shown[1].alerts] == ["gpu-lost"]
+    assert shown[1].headline.state == "critical"
+
+
+def test_no_picture_holds_up_the_verdict_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that takes no bytes: sampling and judging go on after a while."""
+    monkeypatch.setattr(module, "PICTURE_S", 0.05)
+    _, shown, _ = started(Source([LOST, LOST, LOST]))
+    for _ in range(100):
+        if len(shown) == 4:
+            break
+        threading.Event().wait(0.1)
+    assert [frame.is_judged for frame in shown] == [False, True, True, True]
+
+
+def test_what_is_caught_up_with_is_not_looked_at_first() -> None:
+    """Of a recording that is read to its end only the end is shown, judged."""
+
+    class Recording(Source):
+        def __iter__(self) -> Iterator[Snapshot]:
+            yield LOST
+            yield LOST
+            self.is_catching_up = False
+            yield LOST
+
+    _, shown, news = started(Recording([], is_catching_up=True))
+    assert news.wait(10.0)
+    assert [frame.is_judged for frame in shown] == [True]
+
+
+def test_nothing_that_the_first_picture_needs_loads_the_rules() -> None:
+    """Screen, sampler and live source together: of the rules' folder only what the panels share with them."""
+    program = """
+import sys
+import gpumon.cli, gpumon.ui.run, gpumon.ui.app, gpumon.sources.live, gpumon.sources.host.reader, gpumon.config
+from gpumon.monitor import Monitor
+Monitor()
+print(*sorted(name for name in sys.modules if name.startswith("gpumon.rules.")))
+print(*sorted({"tomllib", "tomli", "plotext"} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    rules, others = done.stdout.splitlines()
+    assert set(rules.split()) <= {"gpumon.rules.rule", "gpumon.rules.measured", "gpumon.rules.standstill"}
+    assert not others
+
+
+def test_what_is_wrong_at_the_start_does_not_ring_and_keys_wait_for_the_verdict() -> None:
+    """`e` typed at once explains the alert that the first values do not show yet; no bell for what was found."""
+    looked, judged = frames(ListSource([LOST]), looks_first=True)
+
+    async def run() -> None:
+        app = GpumonApp(None, Config(), ViewState(), Palette("dark", 256))
+        rung: list[int] = []
+        app.bell = lambda: rung.append(1)  # type: ignore[method-assign]
+        async with app.run_test(size=(120, 40)) as pilot:
+            app.post_message(FrameReady(looked))
+            await pilot.pause()
+            assert "STARTING" in _row(app, 1)
+            await pilot.press("e")
+            assert type(app.screen).__name__ == "Overview"
+            app.post_message(FrameReady(judged))
+            await pilot.pause()
+            await pilot.pause()
+            assert type(app.screen).__name__ == "AlertsScreen"
+            assert not rung
+            app.post_message(FrameReady(msgspec.structs.replace(judged)))
+            await pilot.pause()
+            assert not rung
+
+    asyncio.run(run())
+
+
+def _row(app: Any, y: int) -> str:
+    return "".join(text for text, _ in app.screen.board.rows[y])
