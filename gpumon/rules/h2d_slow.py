@@ -29,8 +29,17 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From this share on it is critical."""
     arrives_bytes_per_s: float = ARRIVES_BYTES_PER_S
     """Without the probe: traffic to the GPU of a loader that does not pin its memory."""
-    busy_below_pct: float = 70.0
-    """Without the probe: the multiprocessors (without GPM, the GPU) are active for less than this share."""
+    active_below_pct: float = 70.0
+    """Without the probe: the multiprocessors are active for less than this share."""
+    busy_below_pct: float = 80.0
+    """Without GPM: the GPU is busy for less than this share; while it is, some multiprocessors still idle."""
+
+
+class _Active(NamedTuple):
+    """What share of the time the GPU was active, and below which it waits."""
+
+    pct: float
+    below_pct: float
 
 
 class _Copies(NamedTuple):
@@ -40,7 +49,7 @@ class _Copies(NamedTuple):
     steps: Steps | None
     """What the probe timed; None where it shows from outside only."""
     arrives_bytes_per_s: float | None
-    active_pct: float | None
+    active: _Active | None
     pinned: bool | None
     strength: float
 
@@ -61,7 +70,7 @@ def h2d_slow(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         With the probe, copies that it timed on the GPU take at least 10 % of the steps' time over 20 steps or more
         (20 % is critical). From outside: workers but no pin-memory thread, at least 1 GB/s to the GPU for a minute,
-        and multiprocessors active less than 70 % of it.
+        and multiprocessors active less than 70 % of it (without GPM: the GPU busy less than 80 %).
 
     Why it matters:
         From ordinary (pageable) memory the driver copies twice, and the main thread waits meanwhile. From pinned
@@ -96,12 +105,13 @@ def _look(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], 
         return _Copies(gpu, steps, arrives, None, pinned, strength) if strength >= 0.8 else None
     if arrives is None or pinned is not False or not workers_of(job, trainer.pid, processes):
         return None
-    sm = window.mean(gpu, "sm_active_pct", limits.window_s)
-    active = window.mean(gpu, "utilization_pct", limits.window_s) if sm is None else sm
+    active, below_pct = window.mean(gpu, "sm_active_pct", limits.window_s), limits.active_below_pct
+    if active is None:
+        active, below_pct = window.mean(gpu, "utilization_pct", limits.window_s), limits.busy_below_pct
     if active is None or active < 5.0:
         return None
-    strength = min(arrives / limits.arrives_bytes_per_s, limits.busy_below_pct / active)
-    return _Copies(gpu, None, arrives, active, pinned, strength) if strength >= 0.8 else None
+    strength = min(arrives / limits.arrives_bytes_per_s, below_pct / active)
+    return _Copies(gpu, None, arrives, _Active(active, below_pct), pinned, strength) if strength >= 0.8 else None
 
 
 def _finding(window: Window, job: Job, group: Sequence[_Copies], limits: Limits) -> Finding:
@@ -146,7 +156,7 @@ def _evidence(first: _Copies, share: float | None, arrives: str | None, limits: 
     if arrives is not None:
         least = f"≥ {units.rate(limits.arrives_bytes_per_s).strip()}" if share is None else None
         found.append(Evidence(name="to the GPU", value=arrives, judged_by=least, field="pcie_rx_bytes_per_s"))
-    if first.active_pct is not None:
-        judged_by = f"< {limits.busy_below_pct:g}%"
-        found.append(Evidence(name="active", value=float(round(first.active_pct)), unit="%", judged_by=judged_by))
+    if first.active is not None:
+        pct, below_pct = first.active
+        found.append(Evidence(name="active", value=float(round(pct)), unit="%", judged_by=f"< {below_pct:g}%"))
     return tuple(found)

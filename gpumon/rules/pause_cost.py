@@ -32,20 +32,36 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """if it lasts at least this long."""
 
 
+class _Pause(NamedTuple):
+    """One stretch of time without training."""
+
+    length_s: float
+    kind: str | None
+    """checkpoint, evaluation; None where it does not show."""
+    written_bytes_per_s: float
+
+
 class _Pauses(NamedTuple):
     """The pauses of a job within the span."""
 
     share_pct: float
-    lengths_s: tuple[float, ...]
-    """Each pause, oldest first; the last one may go on."""
-    kind: str | None
-    """checkpoint, evaluation; None where it does not show."""
-    written_bytes_per_s: float | None
+    each: tuple[_Pause, ...]
+    """Oldest first; the last one may go on."""
     span_s: float
+
+    def of(self, kind: str | None) -> list[_Pause]:
+        """Those of one kind."""
+        return [pause for pause in self.each if pause.kind == kind]
+
+    def share_of(self, *kinds: str | None) -> float:
+        """Percent of the span that pauses of these kinds took."""
+        total = sum(pause.length_s for pause in self.each)
+        return self.share_pct * sum(pause.length_s for pause in self.each if pause.kind in kinds) / total
 
 
 _WRITES_BYTES_PER_S = 20e6
 _ALIVE_PCT = 20.0
+_KINDS = ("checkpoint", "evaluation")
 _MANY = 3
 """So many pauses are a habit before half an hour has passed; one long checkpoint is none."""
 _FIXES = {
@@ -111,61 +127,64 @@ def _pauses_of(window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process],
     share = window.mean(gpus[0], PAUSED_FIELD, span_s)
     if not share:
         return None
-    paused = window.series(gpus[0], PAUSED_FIELD, span_s)
-    lengths: list[float] = []
-    was_paused = False
-    for value, cover in zip(paused, window.covered(span_s), strict=True):
-        if value:
-            lengths.append(cover) if not was_paused else lengths.append(lengths.pop() + cover)
-        was_paused = bool(value) if value is not None else was_paused
+    covered = window.covered(span_s)
+    stretches = _stretches(window.series(gpus[0], PAUSED_FIELD, span_s))
     host = window.last.host
     # Processes are remembered for a shorter time than the machine.
     sources: list[tuple[Process | Host, str]] = [(one, "write_bytes_per_s") for one in trainers[:1]]
     sources += [(host, "disk_write_bytes_per_s"), (host, "net_tx_bytes_per_s")]
-    written = max(
-        (value for one, field in sources if (value := _while_paused(window, one, field, paused, span_s)) is not None),
-        default=None,
-    )
-    uses = mean_of(_while_paused(window, gpu, "utilization_pct", paused, span_s) for gpu in gpus)
-    kind = (
-        "checkpoint"
-        if (written or 0.0) >= _WRITES_BYTES_PER_S
-        else "evaluation"
-        if (uses or 0.0) >= _ALIVE_PCT
-        else None
-    )
-    return _Pauses(share, tuple(lengths), kind, written, span_s)
+    writes = [window.series(one, field, span_s) for one, field in sources]
+    uses = [window.series(gpu, "utilization_pct", span_s) for gpu in gpus]
+    each = []
+    for first, last in stretches:
+        written = max((mean_of(series[first:last]) or 0.0 for series in writes), default=0.0)
+        used = mean_of(mean_of(series[first:last]) for series in uses) or 0.0
+        is_known = written >= _WRITES_BYTES_PER_S or used >= _ALIVE_PCT
+        kind = ("checkpoint" if written >= _WRITES_BYTES_PER_S else "evaluation") if is_known else None
+        each.append(_Pause(sum(covered[first:last]), kind, written))
+    return _Pauses(share, tuple(each), span_s)
 
 
-def _while_paused(
-    window: Window, subject: Gpu | Process | Host, field: str, paused: Sequence[float | None], span_s: float
-) -> float | None:
-    values = window.series(subject, field, span_s)
-    return mean_of(value for value, is_paused in zip(values, paused, strict=True) if is_paused)
+def _stretches(paused: Sequence[float | None]) -> list[tuple[int, int]]:
+    """First sample of each pause and the one after its last; a gap neither begins nor ends one."""
+    found: list[tuple[int, int]] = []
+    was_paused = False
+    for number, value in enumerate(paused):
+        if value:
+            found.append((found.pop()[0] if was_paused else number, number + 1))
+        was_paused = bool(value) if value is not None else was_paused
+    return found
 
 
 def _strength(pauses: _Pauses, limits: Limits) -> float:
     # What cannot be told (a debugger, somebody's sleep) is worth a word only where it is much.
-    least = limits.info_pct if pauses.kind is not None else limits.warning_pct
-    return max(pauses.share_pct / least, _outlier(pauses, limits))
+    known = pauses.share_of(*_KINDS) / limits.info_pct
+    return max(known, pauses.share_pct / limits.warning_pct, _outlier(pauses, limits))
 
 
 def _outlier(pauses: _Pauses, limits: Limits) -> float:
     """How far the last pause exceeds the usual one, against the limit; 0 where too few are known."""
-    *before, last = pauses.lengths_s
+    *before, last = [pause.length_s for pause in pauses.each]
     if len(before) < 3 or last < limits.long_s:
         return 0.0
     return last / (limits.long_factor * sorted(before)[len(before) // 2])
 
 
+def _kind(pauses: _Pauses, limits: Limits) -> str | None:
+    """What most of the known pauses are for, where these are worth a word by themselves."""
+    if pauses.share_of(*_KINDS) < 0.8 * limits.info_pct:
+        return None
+    return max(_KINDS, key=pauses.share_of)
+
+
 def _finding(window: Window, subject: Subject, gpus: Sequence[Gpu], pauses: _Pauses, limits: Limits) -> Finding:
-    share = pauses.share_pct
-    is_habit = len(pauses.lengths_s) >= _MANY or pauses.span_s >= 0.98 * limits.span_s
-    is_bad = share >= limits.warning_pct and pauses.kind is not None and is_habit
+    share, kind = pauses.share_pct, _kind(pauses, limits)
+    known = [pause for pause in pauses.each if pause.kind is not None]
+    is_habit = len(known) >= _MANY or pauses.span_s >= 0.98 * limits.span_s
+    is_bad = pauses.share_of(*_KINDS) >= limits.warning_pct and is_habit
     severity: Severity = "warning" if is_bad else "info"
-    longest = max(pauses.lengths_s)
+    longest = max(pause.length_s for pause in pauses.each)
     span = units.duration(pauses.span_s)
-    what = pauses.kind or "pauses"
     shown = [
         Evidence(
             name="in pauses",
@@ -174,23 +193,34 @@ def _finding(window: Window, subject: Subject, gpus: Sequence[Gpu], pauses: _Pau
             judged_by=f"≥ {limits.info_pct:g}% of {span}",
             field=PAUSED_FIELD,
         ),
-        Evidence(name="pauses", value=float(len(pauses.lengths_s)), judged_by=f"longest {units.duration(longest)}"),
+        Evidence(name="pauses", value=float(len(pauses.each)), judged_by=f"longest {units.duration(longest)}"),
     ]
-    if pauses.kind == "checkpoint" and pauses.written_bytes_per_s is not None:
-        written = units.rate(pauses.written_bytes_per_s).strip()
-        shown.append(Evidence(name="written meanwhile", value=written, field="write_bytes_per_s"))
+    if kind == "checkpoint":
+        written = max(pause.written_bytes_per_s for pause in pauses.of(kind))
+        shown.append(Evidence(name="written meanwhile", value=units.rate(written).strip(), field="write_bytes_per_s"))
     return Finding(
         rule="pause-cost",
         severity=severity,
-        confidence="likely" if pauses.kind is not None else "possible",
+        confidence="likely" if kind is not None else "possible",
         subject=subject,
         summary=f"{names(gpus, window.last.gpus)} paused {share:.0f}% of {span}",
         strength=_strength(pauses, limits),
-        cause=pauses.kind,
-        cause_text=f"{len(pauses.lengths_s)} × {what}, longest {units.duration(longest)}",
-        fix_text={"checkpoint": "save in the background", "evaluation": "evaluate less"}.get(what, "see what they are"),
+        cause=kind,
+        cause_text=_told(pauses, kind),
+        fix_text={"checkpoint": "save in the background", "evaluation": "evaluate less"}.get(
+            kind or "", "see what they are"
+        ),
         evidence=tuple(shown),
         cost=Cost(lost_pct=float(round(share))),
-        fixes=_FIXES[pauses.kind],
+        fixes=_FIXES[kind],
         onset_s=pauses.span_s,
     )
+
+
+def _told(pauses: _Pauses, kind: str | None) -> str:
+    """``4 × checkpoint, longest 40 s; 6 × something else``."""
+    named = pauses.each if kind is None else pauses.of(kind)
+    others = len(pauses.each) - len(named)
+    longest = units.duration(max(pause.length_s for pause in named))
+    text = f"{len(named)} × {kind or 'pauses'}, longest {longest}"
+    return text + (f"; {others} × something else" if others else "")

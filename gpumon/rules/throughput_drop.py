@@ -57,6 +57,8 @@ class _Drop(NamedTuple):
 
 
 _BIN_S = 5.0
+_EPOCH_S = 30.0
+"""An epoch that ended no longer before the change than this explains it."""
 _LEAST_BINS = 12
 
 
@@ -147,8 +149,8 @@ def _judge(window: Window, job: Job, gpus: Sequence[Gpu], ranks: Sequence[Rank],
     if is_by_heat(moment):
         return None
     cause = next(moved(moment, ranks, rise_s), None)
-    if cause is None and any(abs(paused_s - drop.ago_s) <= 30.0 for paused_s in pace.paused_s):
-        return None  # an epoch ended there: other data, not a fault
+    if cause is None and any(-pace.bin_s <= paused_s - drop.ago_s <= _EPOCH_S for paused_s in pace.paused_s):
+        return None  # an epoch ended before it: other data, not a fault
     return _finding(job, pace, drop, cause, limits.drop_pct)
 
 

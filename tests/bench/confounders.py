@@ -13,7 +13,7 @@ from gpumon.sources.simulator.strangers import Stranger
 from gpumon.sources.simulator.world import World
 from tests.bench import views
 from tests.bench.machines import LAPTOP
-from tests.bench.plan import Draw, Plan, has_fan
+from tests.bench.plan import Draw, Plan, has_fan, inlet_for
 
 Make = Callable[[Draw], Plan]
 CONFOUNDERS: dict[str, Make] = {}
@@ -132,14 +132,12 @@ def power_cap_always_on(draw: Draw) -> Plan:
 def hot_but_not_throttling(draw: Draw) -> Plan:
     """A few degrees below the limit, and no limiter."""
     plan = _run(draw)
-    chip, below = plan.machine.chip, draw.rng.uniform(2.5, 5.0)
+    chip = plan.machine.chip
+    inlet_c = inlet_for(chip, plan.jobs[0].mix.power(), chip.max_c - draw.rng.uniform(2.5, 5.0))
 
     def prepare(world: World) -> None:
         for card in world.cards:
-            # The inlet that brings a fully busy card to just below its limit; a fan takes part of it back.
-            watts = min(0.975 * chip.limit_w, chip.busy_w * plan.jobs[0].mix.power())
-            rise = watts * (chip.die_k_per_w + chip.sink_k_per_w * (0.72 if chip.fan else 1.0))
-            card.heat.inlet_c = chip.max_c - below - rise
+            card.heat.inlet_c = inlet_c
 
     plan.prepare = prepare
     return plan

@@ -128,7 +128,7 @@ def between(rng: Random, bounds: tuple[float, float]) -> float:
 
 
 def pick_job(rng: Random, split: Split, machine: Machine, **changes: object) -> JobSpec:
-    """A healthy job: its loader and its cores have something to spare."""
+    """A healthy job: its loader and its cores have something to spare, at the pace that is asked for as well."""
     family = rng.choice(FAMILIES[split])
     gpus = machine.gpus
     step_s = max(between(rng, family.step_s), 0.1 * gpus**0.5)
@@ -178,4 +178,6 @@ def pick_job(rng: Random, split: Split, machine: Machine, **changes: object) -> 
             fp32=rng.uniform(0.03, 0.15),
         ),
     )
+    if "prep_s" not in changes:
+        changes["prep_s"] = prep_s * float(changes.get("step_s", step_s)) / step_s
     return msgspec.structs.replace(spec, **changes)

@@ -8,7 +8,9 @@ from random import Random
 import msgspec
 
 from gpumon.model import Event, Snapshot
-from gpumon.sources.simulator.chips import Machine
+from gpumon.sources.simulator.chips import Chip, Machine
+from gpumon.sources.simulator.governor import POWER_SHARE
+from gpumon.sources.simulator.heat import leakage
 from gpumon.sources.simulator.job import Job
 from gpumon.sources.simulator.spec import JobSpec
 from gpumon.sources.simulator.world import World
@@ -115,6 +117,14 @@ class Rate:
 def change(job: Job, **changes: object) -> None:
     """Another specification for a running job."""
     job.spec = msgspec.structs.replace(job.spec, **changes)
+
+
+def inlet_for(chip: Chip, power: float, die_c: float) -> float:
+    """The inlet that holds a fully busy card at a temperature, its fan and the leakage of a hot die included."""
+    busy_w = chip.context_w + (chip.busy_w - chip.context_w) * leakage(die_c) * power
+    fan = chip.fan
+    air = 1.0 if fan is None else (fan.at_pct / fan.wanted_pct(die_c)) ** 0.7
+    return die_c - min(POWER_SHARE * chip.limit_w, busy_w) * (chip.die_k_per_w + chip.sink_k_per_w * air)
 
 
 def has_gpm(machine: Machine) -> bool:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.sources.simulator.chips import Machine
+from gpumon.sources.simulator.world import World
 from tests.bench.confounders import CONFOUNDERS
 from tests.bench.faults import FAULTS
+from tests.bench.machines import MACHINES
+from tests.bench.plan import Draw
 from tests.bench.run import Case, cases, plan_of, watch
 from tests.bench.score import headline_is_right, loud, score
 from tests.bench.stats import beta_cdf, clopper_pearson, quantile
+
+
+def _name(machine: Machine) -> str:
+    return machine.name
 
 
 def _fault(name: str, number: int = 0) -> Case:
@@ -70,6 +78,33 @@ def test_plain_faults_are_named(name: str) -> None:
     assert outcome.label == "faulty"
     assert headline_is_right(outcome)
     assert min(one.begin_s for one in loud(outcome)) - outcome.onset_s <= 15
+
+
+@pytest.mark.parametrize("machine", sorted({one for split in MACHINES.values() for one in split}, key=_name), ids=_name)
+def test_hot_but_not_throttling(machine: Machine) -> None:
+    """On every machine the hot confounder is as hot as it says, and no limiter holds the clock."""
+    draw = Draw("hot", "dev")
+    draw.machine = lambda *_args, **_wanted: machine  # type: ignore[method-assign]
+    plan = CONFOUNDERS["hot-but-not-throttling"](draw)
+    world = World(machine, plan.jobs, seed=1, start_s=0.0, epoch_s=0.0, window_s=None)
+    assert plan.prepare is not None
+    plan.prepare(world)
+    world.begin()
+    world.settle()
+    for _ in range(15):
+        world.advance(60.0)
+        for card in world.cards:
+            assert card.heat.die_c < machine.chip.max_c - 1.0
+            assert card.governor.take_held(60.0)["sw_thermal"] == 0.0
+    assert max(card.heat.die_c for card in world.cards) > machine.chip.max_c - 8.0
+
+
+def test_a_pace_that_is_asked_for_leaves_the_loader_room() -> None:
+    """A healthy job's workers keep up, whatever step it is given."""
+    for number in range(20):
+        draw = Draw(f"pace {number}", "dev")
+        spec = draw.job(draw.machine(), step_s=0.1)
+        assert spec.prep_s / spec.workers < spec.step_s / 1.2
 
 
 def test_score_counts() -> None:
