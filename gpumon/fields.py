@@ -94,6 +94,8 @@ RANK_FIELDS = (
     "samples_per_s",
     "waiting_s",
     "pause_s",
+    "compiles",
+    "compile_s",
     "heartbeat_age_s",
     "allocated_bytes",
     "allocated_peak_bytes",

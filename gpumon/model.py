@@ -271,12 +271,13 @@ class Rank(Value, frozen=True, kw_only=True):
     framework: str | None = None
     phase: Literal["init", "train", "eval", "checkpoint", "end"] | None = None
     step: int | None = None
-    """Cumulative count of steps."""
+    """Cumulative count of steps; None before the first, and where nobody tells any."""
     step_s: float | None = None
     """From one step's end to the next, pauses taken out, data wait included."""
     data_wait_s: float | None = None
-    """The part of a step spent waiting for the next batch."""
+    """The part of a step spent waiting for the next batch; None where it gets its batches unseen."""
     h2d_s: float | None = None
+    """The part of a step in which its device copied the batch; timed there, for a few steps that stand for all."""
     forward_s: float | None = None
     samples_per_s: float | None = None
     step_samples_s: tuple[float, ...] = ()
@@ -287,6 +288,10 @@ class Rank(Value, frozen=True, kw_only=True):
     pause_s: float | None = None
     """Evaluation and checkpoints in the interval."""
     loader_start_s: float | None = None
+    compiles: int | None = None
+    """Cumulative count of what torch.compile or JAX compiled; None where neither was asked to."""
+    compile_s: float | None = None
+    """Spent on that in the interval; within the steps."""
     loss_is_nan: bool | None = None
     allocated_bytes: int | None = None
     allocated_peak_bytes: int | None = None

@@ -19,7 +19,8 @@ NOTHING = Slot(
         device_free requested""".split(),
         -1,
     )
-    | {"samples": float("nan"), "forward_ns": layout.UNKNOWN, "h2d_ns": layout.UNKNOWN, "phase": layout.TRAIN}
+    | dict.fromkeys(("forward_ns", "h2d_ns", "compiles", "compile_ns"), layout.UNKNOWN)
+    | {"samples": float("nan"), "phase": layout.TRAIN}
 )
 S = 10**9
 

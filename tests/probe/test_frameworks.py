@@ -66,6 +66,7 @@ def test_pytorch(run: Run, options: tuple[str, ...]) -> None:
     """The share of waiting within five points of the script's own clock; a healthy loop has next to none."""
     said, (seen,) = run("torch", "plain.py", *options)
     assert seen.last.step == said["steps"]
+    assert {slot.h2d_ns for slot in seen.slots} == {layout.UNKNOWN}
     assert seen.total("steps") == said["steps"] - 1
     assert seen.wait_share == pytest.approx(said["share"], abs=0.05)
     if "--workers" not in options:  # with workers it depends on what else this machine does
@@ -92,6 +93,7 @@ def test_ddp_under_torchrun(run: Run) -> None:
 
 def test_lightning(run: Run) -> None:
     said, (seen,) = run("lightning", "lightning_job.py")
+    assert {slot.h2d_ns for slot in seen.slots} == {layout.UNKNOWN}
     assert (seen.last.step, seen.body["framework"]) == (said["steps"], "lightning")
     assert seen.total("eval_batches") >= 30
     assert seen.total("pause_ns") > 0
@@ -109,6 +111,23 @@ def test_accelerate(run: Run) -> None:
     said, (seen,) = run("accelerate", "accelerate_job.py")
     assert (seen.last.step, seen.total("batches")) == (said["steps"], 60)
     assert 0.3 < seen.wait_share < 0.6
+
+
+@pytest.mark.parametrize(
+    ("framework", "job", "copies"),
+    [
+        ("lightning", "lightning_job.py", 1),
+        ("transformers", "transformers_job.py", 4),
+        ("accelerate", "accelerate_job.py", 2),
+    ],
+)
+def test_batches_are_copied_where_the_probe_looks(run: Run, framework: str, job: str, copies: int) -> None:
+    """With a stand-in for CUDA's events, each pair of which takes 2 ms; on the CPU no copy is told of."""
+    _, (seen,) = run(framework, job, "events")
+    known = [slot for slot in seen.slots if slot.h2d_ns != layout.UNKNOWN and slot.steps]
+    assert known
+    mean_ms = sum(slot.h2d_ns for slot in known) / sum(slot.steps for slot in known) / 1e6
+    assert mean_ms == pytest.approx(2 * copies, rel=0.25)
 
 
 @pytest.mark.parametrize(("backend", "at_once"), [("tensorflow", "4"), ("tensorflow", "1"), ("jax", "1")])

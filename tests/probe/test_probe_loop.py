@@ -259,3 +259,109 @@ for index, _batch in enumerate(DataLoader(Slow(2, 0.9))):
     waiting = [slot for slot in seen.slots if slot.inside == layout.WAITING]
     assert waiting
     assert all(0 < slot.since_ns <= slot.mono_ns for slot in waiting)
+
+
+COPIES = (
+    CUDA
+    + """
+from accelerate.data_loader import DataLoaderShard
+state["host"] = 0.0
+def train(batches, work, pause=0.0):
+    asked = time.monotonic()
+    for _batch in DataLoaderShard(batches):
+        state["host"] += time.monotonic() - asked
+        torch.cuda.compute(work)
+        time.sleep(pause)
+        optimizer.step()
+        asked = time.monotonic()
+"""
+)
+
+
+def copy_share(seen: Report) -> float:
+    """Of the steps of which it is known."""
+    known = [slot for slot in seen.slots if slot.h2d_ns != layout.UNKNOWN]
+    assert sum(slot.steps for slot in known) > 20
+    return sum(slot.h2d_ns for slot in known) / sum(slot.step_ns for slot in known)
+
+
+def test_copies_are_timed_on_the_device(told: Told, tmp_path: Path) -> None:
+    """The host is blocked for most of a step, for it waits for the kernels that were queued: that is no copying.
+
+    Accelerate and the device are stand-ins; copies take 6 ms beside 40 ms of kernels.
+    """
+    said = tmp_path / "said"
+    share = f"open({str(said)!r}, 'w').write(str(state['host'] / (time.monotonic() - begun)))"
+    seen = told(f"{COPIES}\nbegun = time.monotonic()\ntrain([0.006] * 60, 0.04)\n{share}")
+    assert copy_share(seen) == pytest.approx(6 / 46, abs=0.06)
+    assert float(said.read_text()) > 0.7
+
+
+def test_copies_that_take_most_of_a_step(told: Told) -> None:
+    seen = told(f"{COPIES}\ntrain([0.02] * 60, 0.005)")
+    assert copy_share(seen) == pytest.approx(20 / 25, abs=0.12)
+
+
+def test_few_copies_are_timed_and_the_events_used_again(told: Told) -> None:
+    """However many steps there are: four of each half second; a capture of a graph is no place for an event."""
+    seen = told(f"""{COPIES}
+train([0.0] * 2000, 0.0, 0.001)
+assert 2 <= torch.cuda.Event.made <= 20, torch.cuda.Event.made
+torch.cuda._Stream.is_capturing = True
+made = torch.cuda.Event.made
+torch.cuda.Event.record = None
+train([0.0] * 300, 0.0, 0.001)
+assert torch.cuda.Event.made == made
+""")
+    assert seen.last.step == 2300
+
+
+def test_without_cuda_no_copy_is_told_of(told: Told) -> None:
+    seen = told(f"{COPIES}\ntorch.cuda._initialized = False\ntrain([0.001] * 60, 0.001)")
+    assert {slot.h2d_ns for slot in seen.slots} == {layout.UNKNOWN}
+
+
+def test_a_device_that_fails_ends_the_timing_and_nothing_else(told: Told) -> None:
+    seen = told(f"""{COPIES}
+def fails(*_):
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+train([0.001] * 30, 0.001)
+torch.cuda.Event.query = fails
+train([0.001] * 600, 0.001)
+""")
+    assert seen.last.step == 630
+
+
+def test_compilations_are_counted(told: Told) -> None:
+    """By what torch.compile's and JAX's own callbacks tell; stand-ins call them as the real ones do."""
+    seen = told("""
+import sys, types
+from _gpumon_probe import finder
+class Handler:
+    def __init__(self): self.start, self.end = [], []
+    def register_start_callback(self, call): self.start.append(call)
+    def register_end_callback(self, call): self.end.append(call)
+dynamo = types.SimpleNamespace(callback_handler=Handler())
+finder.hook("torch._dynamo.callback", dynamo)
+heard = []
+finder.hook("jax._src.monitoring", types.SimpleNamespace(register_event_duration_secs_listener=heard.append))
+def compile():
+    dynamo.callback_handler.start[0](None)
+    time.sleep(0.05)
+    dynamo.callback_handler.end[0](None)
+for index in range(40):
+    if index % 4 == 0:
+        compile()
+    time.sleep(0.01)
+    optimizer.step()
+heard[0]("/jax/core/compile/jaxpr_trace_duration", 9.0, fun_name="f")
+heard[0]("/jax/core/compile/backend_compile_duration", 2.0, fun_name="f")
+""")
+    assert seen.last.compiles == 11
+    assert seen.total("compile_ns") / 1e9 == pytest.approx(2.5, abs=0.3)
+    assert seen.total("step_ns") - seen.total("steps") * 10e6 > 9 * 50e6  # their time is the step's that needs them
+
+
+def test_what_never_compiles_says_nothing_of_it(told: Told) -> None:
+    seen = told("for _ in range(5): optimizer.step()")
+    assert (seen.last.compiles, seen.last.compile_ns) == (layout.UNKNOWN, layout.UNKNOWN)

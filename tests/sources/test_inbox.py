@@ -173,8 +173,34 @@ def test_before_the_first_step_the_pulse_is_the_beginning(directory: Path, inbox
     file = ProbeFile(directory, sleeper.pid)
     file.write(phase=layout.INIT, ago_s=0.4)
     rank = only(read(inbox))
-    assert (rank.phase, rank.step) == ("init", 0)
+    assert (rank.phase, rank.step) == ("init", None)
     assert rank.heartbeat_age_s == pytest.approx(0.4, abs=0.1)
+
+
+def test_jax_that_tells_no_steps_is_not_taken_for_one_that_does_none(
+    directory: Path, inbox: Inbox, sleeper: Sleeper
+) -> None:
+    """It waits for its device now and then; how it gets on is not known, until a step is told."""
+    file = ProbeFile(directory, sleeper.pid, framework="jax", allocator="xla")
+    file.write(phase=layout.INIT, beat_ns=time.monotonic_ns() - 300 * S, compiles=3, compile_ns=S, **MEMORY)
+    rank = only(read(inbox))
+    assert (rank.step, rank.step_s, rank.data_wait_s, rank.phase, rank.heartbeat_age_s) == (None,) * 5
+    assert (rank.allocated_bytes, rank.compiles, rank.compile_s) == (30, 3, pytest.approx(1.0))
+    file.write([(0.1, 0.0)])
+    rank = only(read(inbox))
+    assert (rank.step, rank.phase, rank.heartbeat_age_s) == (1, "train", pytest.approx(0.0, abs=0.2))
+
+
+def test_a_wait_that_nobody_sees_is_not_none_at_all(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
+    """Within Keras's ``fit`` batches are fetched by compiled code: no wait of 0 is told of."""
+    file = ProbeFile(directory, sleeper.pid, framework="keras")
+    file.write([(0.1, 0.0)], batches=0)
+    rank = only(read(inbox))
+    assert (rank.step_s, rank.data_wait_s) == (pytest.approx(0.1), None)
+    file.write([(0.1, 0.02)])
+    assert only(read(inbox)).data_wait_s == pytest.approx(0.02)
+    file.write([(2.0, 0.0)], batches=0)  # it was fetched half a second before
+    assert only(read(inbox)).data_wait_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -260,6 +286,8 @@ IMPOSSIBLE = [
     {"samples": float("inf")},
     {"samples": -1.0},
     {"h2d_ns": 2**60},
+    {"compile_ns": 2**60},
+    {"compiles": 2**63},
     {"beat_ns": 2**63},
     {"since_ns": 2**62},
     {"mono_ns": 1, "wall_ns": 1},
@@ -594,7 +622,7 @@ def test_whatever_is_written_is_finite_or_not_taken(directory: Path, inbox: Inbo
     letters = [
         letter for count, letter in re.findall(r"(\d*)([A-Za-z])", layout.SLOT.format) for _ in range(int(count or 1))
     ]
-    letters += ["Q"] * 3
+    letters += ["Q"] * (layout.LATER.size // 8)
     taken = 0
     for number in range(3000):
         slot = file.write([(0.01, 0.0)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 
 from . import finder, layout, publisher
-from .loop import MANUAL, loop
+from .loop import loop
+from .tellers import MANUAL
 from .wraps import tell_loss
 
 

@@ -31,7 +31,8 @@ Slot, ``SLOT_SIZE`` bytes, at index ``seq % SLOTS``, one every ``PERIOD_S``: the
 offsets of ``SLOT``; then from ``PAIRS_AT`` on up to ``PAIRS_MOST`` consecutive steps of the interval as two u32 each,
 microseconds of the step and of its data wait; the last eight bytes are crc32 of all before, and the low half of
 ``seq``. A slot whose crc is wrong is being written: take the one before. What is not known is -1 in the allocator's
-figures, NaN in ``samples``, ``UNKNOWN`` in ``forward_ns`` and ``h2d_ns``, 0 in ``beat_ns`` and ``since_ns``.
+figures, NaN in ``samples``, ``UNKNOWN`` in ``forward_ns``, ``h2d_ns``, ``compiles`` and ``compile_ns``, 0 in
+``beat_ns`` and ``since_ns``.
 
 Two clocks: ``wall_ns`` to show, ``mono_ns`` (CLOCK_MONOTONIC, which all processes of a machine share) for rates and
 ages. So ``beat_ns``, ``since_ns`` and ``pause_since_ns`` become ages by the reader's own monotonic clock; in another
@@ -73,8 +74,6 @@ STEPS_WERE_DROPPED = 8
 """More steps than the probe keeps: the sums lack some, ``step`` does not."""
 ASYNC_ALLOCATOR = 16
 """``backend:cudaMallocAsync``: several of the allocator's figures are always 0."""
-IS_COMPILING = 32
-"""The framework compiled something within the interval."""
 
 ENVIRONMENT = (
     "CUDA_VISIBLE_DEVICES",
@@ -112,9 +111,9 @@ HEADER = struct.Struct("<8s4IQ")
 SLOT = struct.Struct("<QQQQ II QQ QQ BBH I Q Q 13q d Q II QQ".replace(" ", ""))
 PAIRS_AT = 240
 PAIRS_MOST = 90
-LATER = struct.Struct("<QQQ")
+LATER = struct.Struct("<5Q")
 LATER_AT = PAIRS_AT + 8 * PAIRS_MOST
-"""What the pairs leave free: the last three fields of ``Slot``."""
+"""What the pairs leave free: the last fields of ``Slot``."""
 TAIL = struct.Struct("<II")
 TAIL_AT = SLOT_SIZE - TAIL.size
 _HEADER_CRC = struct.Struct("<I")
@@ -172,12 +171,20 @@ class Slot(NamedTuple):
     forward_ns: int
     """From the batch's arrival to the end of the model's forward, of this interval's steps."""
     h2d_ns: int
+    """Copying batches to the device, by its own clock, as far as a framework does it; a few steps stand for all."""
+    compiles: int
+    """Times that the framework compiled something, since the start."""
+    compile_ns: int
+    """Spent on it in the interval, within ``step_ns`` where a step made it necessary."""
     beat_ns: int
     """Monotonic time of the last sign of life: a step's end, an evaluation's batch, the start of a checkpoint."""
     background_wait_ns: int
     """Fetches by other threads than the one that steps: of a prefetcher, no wait of the loop's."""
     pause_since_ns: int
     """Monotonic time at which the pause that goes on now began; 0 outside of one."""
+
+
+_FIRST_LATER = Slot._fields.index("compiles")
 
 
 def directories(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:
@@ -191,10 +198,10 @@ def directories(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:
 def encode_slot(slot: Slot, pairs: Sequence[tuple[int, int]]) -> bytes:
     """The bytes of one slot; ``pairs`` are (step, wait) in microseconds, the first ``slot.pairs`` of them are kept."""
     raw = bytearray(SLOT_SIZE)
-    SLOT.pack_into(raw, 0, *slot[:-3])
+    SLOT.pack_into(raw, 0, *slot[:_FIRST_LATER])
     kept = pairs[: slot.pairs]
     struct.pack_into(f"<{2 * len(kept)}I", raw, PAIRS_AT, *chain.from_iterable(kept))
-    LATER.pack_into(raw, LATER_AT, *slot[-3:])
+    LATER.pack_into(raw, LATER_AT, *slot[_FIRST_LATER:])
     TAIL.pack_into(raw, TAIL_AT, zlib.crc32(memoryview(raw)[:TAIL_AT]), slot.seq & 0xFFFFFFFF)
     return bytes(raw)
 

@@ -10,64 +10,19 @@ import os
 from _thread import get_ident
 from collections import deque
 from time import monotonic_ns
-from typing import Callable, NamedTuple
+from typing import Any, Callable
 
 from . import layout
+from .compiling import Compiling
+from .copies import Copies
+from .tellers import BATCHES, MOST_KEYS, NOBODY, Election, Teller
 
-MOST_KEYS = 4096
 FETCHES_BEFORE_BATCHES_COUNT = 20
 """So many batches without anybody who tells a step: then a batch is a step."""
-STEPS_OF_ANOTHER = 8
-"""An optimizer that steps so often while the leading one does not step takes the lead."""
 STEPS_IN_A_PAUSE = 8
 """More steps than that in one pause: it is none any more (an exception left it, say)."""
 STEPS_UNTIL_DATA_IS_KNOWN = 3
 """The first steps still sort out what was fetched before training began."""
-
-
-class Teller(NamedTuple):
-    """Somebody who tells when a step is done; who knows better has the higher rank, and takes over."""
-
-    rank: int
-    framework: str | None
-    unit: str
-
-
-NOBODY = Teller(-1, None, "")
-BATCHES = Teller(0, None, "batches")
-OPTIMIZER = Teller(1, "pytorch", "optimizer steps")
-FUNCTION = Teller(1, "tensorflow", "calls of a tf.function")
-KERAS = Teller(2, "keras", "batches trained")
-TRANSFORMERS = Teller(2, "transformers", "trainer steps")
-DEEPSPEED = Teller(3, "deepspeed", "engine steps")
-MANUAL = Teller(9, None, "steps")
-
-
-class Election:
-    """Which of several optimizers is the one whose steps are the loop's."""
-
-    def __init__(self) -> None:
-        self.leader = 0
-        self.leader_steps = 0
-        self.others: dict[int, list[int]] = {}
-
-    def leads(self, key: int) -> bool:
-        """Whether this one leads from now on: the first does, or one that steps much more often than the leader."""
-        if not self.leader:
-            self.leader = key
-            return True
-        if len(self.others) >= MOST_KEYS:
-            self.others.clear()
-        count = self.others.setdefault(key, [0, 0, self.leader_steps])
-        if count[2] != self.leader_steps:
-            count[1], count[2] = 0, self.leader_steps
-        count[0] += 1
-        count[1] += 1
-        if count[1] <= STEPS_OF_ANOTHER and count[0] <= 2 * self.leader_steps + STEPS_OF_ANOTHER:
-            return False
-        self.leader, self.leader_steps = key, 0
-        self.others.clear()
-        return True
 
 
 class Loop:
@@ -79,6 +34,8 @@ class Loop:
         "background",
         "batches",
         "beat",
+        "compiling",
+        "copies",
         "dropped_batches",
         "dropped_samples",
         "dropped_wait",
@@ -126,6 +83,8 @@ class Loop:
         """Called once, at the first sign of a loop."""
         self.read_allocated: Callable[[], int] = _unknown
         self.is_grad_enabled: Callable[[], bool] = _always
+        self.compiling: Compiling | None = None
+        """None where nobody would tell of it."""
         self.reset()
 
     def reset(self) -> None:
@@ -164,6 +123,8 @@ class Loop:
         self.loss_is_nan: bool | None = None
         self.is_floor_wanted = False
         self.floor = -1
+        self.copies = Copies()
+        self.compiling = None if self.compiling is None else Compiling()
         self.publish_due = 0
         self.publish: Callable[[], None] = _nothing
 
@@ -203,6 +164,8 @@ class Loop:
         self.thread = get_ident()
         if self.is_floor_wanted:
             self.take_floor()
+        if self.copies.is_used:
+            self.copies.step_ended()
         if not self.is_started:
             self.start()
         if self.publish_due and now >= self.publish_due:
@@ -279,11 +242,24 @@ class Loop:
         if not self.is_started:
             self.start()
 
+    def compiles(self, moment: Callable[[Compiling], None]) -> None:
+        """The framework begins to compile, or has done so: a sign of life."""
+        if self.compiling is None:
+            self.compiling = Compiling()
+        moment(self.compiling)
+        self.beat = monotonic_ns()
+
     def synchronised(self) -> None:
         """The program waited for its device: a sign of life where no step can be seen."""
         self.beat = monotonic_ns()
         if not self.is_started:
             self.start()
+
+    def copy_begins(self) -> Any:
+        """A batch is about to be copied to the device: what ``copies.end`` wants; None where it is not timed."""
+        if self.phases or self.is_evaluating or get_ident() != self.thread:
+            return None
+        return self.copies.begin()
 
     def data_ended(self, asked: int) -> None:
         """There are no more batches, or the loader failed; the workers' end is waited for as well."""

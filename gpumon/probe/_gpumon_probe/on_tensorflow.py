@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import wraps
+from time import monotonic_ns
 from typing import Any
 
 from . import layout
-from .loop import FUNCTION, KERAS, loop
+from .loop import loop
+from .tellers import FUNCTION, KERAS
 from .wraps import after, before, checkpoint
 
 
@@ -83,6 +85,22 @@ def jax_calls(module: Any) -> None:
     """``jax._src.api``: the same, for many arrays at once."""
     for name in ("block_until_ready", "device_get"):
         after(module, name, _synchronised)
+
+
+COMPILED = "/jax/core/compile/"
+BACKEND = COMPILED + "backend_compile_duration"
+
+
+def jax_events(module: Any) -> None:
+    """``jax._src.monitoring``: nothing while compiled functions run, one event for each part of a compilation."""
+    module.register_event_duration_secs_listener(_jax_event)
+
+
+def _jax_event(event: str, seconds: float, **_: Any) -> None:
+    if event == BACKEND:
+        loop.compiles(lambda compiling: compiling.took(int(1e9 * seconds)))
+    elif event.startswith(COMPILED):
+        loop.beat = monotonic_ns()
 
 
 def _synchronised(*_args: Any, **_kwargs: Any) -> None:

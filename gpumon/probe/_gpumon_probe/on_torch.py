@@ -8,7 +8,9 @@ from functools import wraps
 from time import monotonic_ns
 from typing import Any, Callable
 
-from .loop import OPTIMIZER, loop
+from .compiling import Compiling
+from .loop import loop
+from .tellers import OPTIMIZER
 from .wraps import checkpoint
 
 _traced: list[Callable[[], bool]] = []
@@ -116,6 +118,13 @@ def distributed(module: Any) -> None:
         return output
 
     module.DistributedDataParallel.forward = forward
+
+
+def compiler(module: Any) -> None:
+    """``torch._dynamo.callback``: each time that torch.compile compiles, the first and every other."""
+    handler = module.callback_handler
+    handler.register_start_callback(lambda *_: loop.compiles(Compiling.began))
+    handler.register_end_callback(lambda *_: loop.compiles(Compiling.ended))
 
 
 def scaler(module: Any) -> None:

@@ -9,8 +9,9 @@ from functools import wraps
 from typing import Any
 
 from . import layout
-from .loop import DEEPSPEED, TRANSFORMERS, loop
-from .wraps import after, before, pause, tell_loss
+from .loop import loop
+from .tellers import DEEPSPEED, TRANSFORMERS
+from .wraps import after, before, copied, pause, tell_loss
 
 EVALUATIONS = ("sanity_check", "validation", "test", "predict")
 _entered: list[bool] = []
@@ -35,6 +36,29 @@ def lightning_trainer(module: Any) -> None:
     pause(module.Trainer, layout.CHECKPOINT, "save_checkpoint")
 
 
+def lightning_module(module: Any) -> None:
+    """``lightning.pytorch.core.module``: of the three hooks of a batch, the one that copies it."""
+    owner = module.LightningModule
+    original = owner._call_batch_hook
+    copy = copied(original)
+
+    @wraps(original)
+    def called(self: Any, hook_name: str, *args: Any) -> Any:
+        return (copy if hook_name == "transfer_batch_to_device" else original)(self, hook_name, *args)
+
+    owner._call_batch_hook = called
+
+
+def fabric(module: Any) -> None:
+    """``lightning.fabric.wrappers``: its loader copies each batch."""
+    module.move_data_to_device = copied(module.move_data_to_device)
+
+
+def accelerate_data(module: Any) -> None:
+    """``accelerate.data_loader``: the same; Transformers hands its loaders to it."""
+    module.send_to_device = copied(module.send_to_device)
+
+
 def transformers_events(module: Any) -> None:
     """``transformers.trainer_callback``: the end of each step, with its number, and the logged loss."""
     before(module.CallbackHandler, "call_event", _transformers_event)
@@ -51,6 +75,7 @@ def transformers_trainer(module: Any) -> None:
     """``transformers.trainer``: events tell of an evaluation and of a checkpoint only when they are over."""
     pause(module.Trainer, layout.EVAL, "evaluate", "predict")
     pause(module.Trainer, layout.CHECKPOINT, "_save_checkpoint")
+    module.Trainer._prepare_inputs = copied(module.Trainer._prepare_inputs)
 
 
 def deepspeed(module: Any) -> None:

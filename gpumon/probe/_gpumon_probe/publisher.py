@@ -14,6 +14,7 @@ from time import monotonic_ns, sleep, time_ns
 from typing import NamedTuple
 
 from . import layout
+from .copies import STEPS_TIMED
 from .identity import Identity
 from .loop import Loop, loop
 from .memory import NOT_KNOWN, Allocator, Memory
@@ -41,6 +42,7 @@ class Publisher:
         self.body = b""
         self.news: tuple[object, object] = (None, None)
         self.before = _Sums()
+        self.copied = _Copied()
         self.peak = -1
         self.taken = 0
 
@@ -136,12 +138,23 @@ class Publisher:
             skipped=sums.skipped - before.skipped,
             eval_batches=max(sums.eval_batches - before.eval_batches, 0),
             forward_ns=layout.UNKNOWN if sums.forward is None else max(sums.forward - (before.forward or 0), 0),
-            h2d_ns=layout.UNKNOWN,
+            h2d_ns=self._copy_ns(len(steps)),
             beat_ns=told.beat,
             background_wait_ns=sums.background - before.background,
             pause_since_ns=pausing,
+            compiles=layout.UNKNOWN if sums.compiles is None else sums.compiles,
+            compile_ns=layout.UNKNOWN if sums.compile is None else max(sums.compile - (before.compile or 0), 0),
         )
         return slot, pairs
+
+    def _copy_ns(self, steps: int) -> int:
+        """Of so many steps, by those that were timed since the last report, or before it."""
+        copies, before = self.loop.copies, self.copied
+        done, took = copies.steps, copies.ns
+        if done > before.steps:
+            self.copied = _Copied(done, took, (took - before.ns) / (done - before.steps))
+        copies.wanted = max(copies.wanted, STEPS_TIMED)
+        return layout.UNKNOWN if self.copied.mean_ns is None else int(steps * self.copied.mean_ns)
 
     def _memory(self) -> Memory:
         try:
@@ -167,6 +180,15 @@ class Publisher:
         self.ring = None
 
 
+class _Copied(NamedTuple):
+    """The copies that were timed until the last report."""
+
+    steps: int = 0
+    ns: int = 0
+    mean_ns: float | None = None
+    """Of a step; None where none was timed."""
+
+
 class _Sums(NamedTuple):
     """The loop's sums at one moment."""
 
@@ -178,9 +200,12 @@ class _Sums(NamedTuple):
     skipped: int = 0
     forward: int | None = None
     paused: int = 0
+    compiles: int | None = None
+    compile: int | None = None
 
 
 def _sums(told: Loop, now: int) -> _Sums:
+    compiling = told.compiling
     return _Sums(
         timed=told.timed,
         batches=told.batches,
@@ -190,6 +215,8 @@ def _sums(told: Loop, now: int) -> _Sums:
         skipped=told.skipped,
         forward=told.forward,
         paused=told.paused_ns(now),
+        compiles=None if compiling is None else compiling.count,
+        compile=None if compiling is None else compiling.total_ns(now),
     )
 
 

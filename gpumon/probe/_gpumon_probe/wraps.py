@@ -42,6 +42,22 @@ def checkpoint(*names: str) -> Callable[[Any], None]:
     return hook
 
 
+def copied(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which copies a batch to the device: now and then the device times it."""
+
+    @wraps(original)
+    def copy(*args: Any, **kwargs: Any) -> Any:
+        timed = loop.copy_begins()
+        if timed is None:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            loop.copies.end(timed)
+
+    return copy
+
+
 def before(owner: Any, name: str, notice: Callable[..., None]) -> None:
     """Call ``notice`` with the same arguments before the function."""
     original = getattr(owner, name)

@@ -208,9 +208,9 @@ class Inbox:
         places = self._own
         if self._others_at is None or now - self._others_at >= _OTHERS_S:
             self._others_at = now
-            self._processes.meet(holders)
-            own = {place.where for place in self._own}
-            self._others = [place for place in self._processes.places(self._others) if place.where not in own]
+            if self._processes.meet(holders):
+                own = {place.where for place in self._own}
+                self._others = [place for place in self._processes.places(self._others) if place.where not in own]
             places = [*places, *self._others]
         for place in places:
             if place.has_changed(now) or place.where in due:

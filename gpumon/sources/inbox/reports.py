@@ -35,6 +35,8 @@ class Story:
         self._allocator: str | None = None
         self._loss_is_nan: bool | None = None
         self._began_ns = 0
+        self._has_fetched = False
+        """Its waits for data are seen: it was seen to get a batch."""
 
     def hear(self, body: Body) -> None:
         """Take in who it says it is."""
@@ -57,6 +59,7 @@ class Story:
         self._began_ns = self._began_ns or (reports[0][0] if reports else last).mono_ns
         here_ns = _now_there(last, now)
         sums = _sum(reports)
+        self._has_fetched = self._has_fetched or sums.batches > 0
         for slot, _, _ in reports:
             if slot.flags & _LOSS:
                 # A loss is told now and then: what the last one was holds until the next.
@@ -66,6 +69,8 @@ class Story:
         self._before = last
         pairs = _pairs(reports)
         named = self._named
+        # A compiled function of JAX leaves no trace of its calls: that none was told of says nothing.
+        is_seen = last.step > 0 or self._framework != "jax" or last.phase == layout.END
         return Rank(
             pid=self.pid,
             rank=named.rank,
@@ -73,10 +78,10 @@ class Story:
             world_size=named.world_size,
             gpu_uuid=gpu_uuid,
             framework=self._framework,
-            phase=layout.PHASES[last.phase],  # type: ignore[arg-type]
-            step=last.step,
+            phase=layout.PHASES[last.phase] if is_seen else None,  # type: ignore[arg-type]
+            step=last.step or None,
             step_s=step_s,
-            data_wait_s=sums.mean_s(sums.wait_ns),
+            data_wait_s=sums.mean_s(sums.wait_ns) if self._has_fetched else None,
             h2d_s=sums.mean_s(sums.h2d_ns),
             forward_s=sums.mean_s(sums.forward_ns),
             samples_per_s=samples_per_s,
@@ -85,6 +90,8 @@ class Story:
             waiting_s=_waiting_s(here_ns, last),
             pause_s=sums.pause_ns / _S if reports else None,
             loader_start_s=sums.restart_ns / _S if reports else None,
+            compiles=None if last.compiles == _UNKNOWN else last.compiles,
+            compile_s=None if sums.compile_ns is None or not reports else sums.compile_ns / _S,
             loss_is_nan=self._loss_is_nan,
             allocated_bytes=_known(last.allocated),
             allocated_peak_bytes=_known(last.peak),
@@ -95,7 +102,7 @@ class Story:
             alloc_retries=_known(last.retries),
             ooms=_known(last.ooms),
             allocator="cuda-malloc-async" if last.flags & layout.ASYNC_ALLOCATOR else self._allocator,
-            heartbeat_age_s=_age_s(here_ns, last.beat_ns or self._began_ns),
+            heartbeat_age_s=_age_s(here_ns, last.beat_ns or self._began_ns) if is_seen else None,
         )
 
     def _samples_per_s(self, last: Slot, step_s: float) -> float | None:
@@ -111,10 +118,12 @@ class _Sums(NamedTuple):
     """Of the slots of one interval."""
 
     steps: int
+    batches: int
     step_ns: int
     wait_ns: int
     forward_ns: int | None
     h2d_ns: int | None
+    compile_ns: int | None
     pause_ns: int
     restart_ns: int
     floor: int | None
@@ -126,13 +135,16 @@ class _Sums(NamedTuple):
 
 def _sum(reports: Sequence[Report]) -> _Sums:
     """A part of a step that one slot does not know is known of none."""
-    steps = step_ns = wait_ns = pause_ns = restart_ns = 0
+    steps = batches = step_ns = wait_ns = pause_ns = restart_ns = 0
     forward_ns: int | None = 0
     h2d_ns: int | None = 0
+    compile_ns: int | None = 0
     floor: int | None = None
     for slot, _, _ in reports:
         pause_ns += slot.pause_ns
         restart_ns += slot.restart_ns
+        batches += slot.batches
+        compile_ns = None if compile_ns is None or slot.compile_ns == _UNKNOWN else compile_ns + slot.compile_ns
         if slot.floor >= 0 and (floor is None or slot.floor < floor):
             floor = slot.floor
         if slot.steps:
@@ -141,7 +153,7 @@ def _sum(reports: Sequence[Report]) -> _Sums:
             wait_ns += slot.wait_ns
             forward_ns = None if forward_ns is None or slot.forward_ns == _UNKNOWN else forward_ns + slot.forward_ns
             h2d_ns = None if h2d_ns is None or slot.h2d_ns == _UNKNOWN else h2d_ns + slot.h2d_ns
-    return _Sums(steps, step_ns, wait_ns, forward_ns, h2d_ns, pause_ns, restart_ns, floor)
+    return _Sums(steps, batches, step_ns, wait_ns, forward_ns, h2d_ns, compile_ns, pause_ns, restart_ns, floor)
 
 
 def _is_rank(rank: int, local_rank: int | None, world_size: int | None) -> bool:

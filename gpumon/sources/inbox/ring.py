@@ -16,8 +16,8 @@ from gpumon.probe._gpumon_probe.layout import HEADER_SIZE, SLOT_SIZE, SLOTS, Slo
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A FIFO must not keep us, and a link must not lead us anywhere."""
-_AT_ONCE = 3
-"""As many slots as a second brings, read with one call."""
+_SLOT = struct.Struct(f"{layout.SLOT.format}{layout.LATER_AT - layout.SLOT.size}x{layout.LATER.format[1:]}")
+"""All of a slot but its single steps, read at once: a second of 64 ranks has 128 of them."""
 _SEQ = struct.Struct("<Q")
 _MOST = 2**53
 _DAY_NS = 86_400 * 10**9
@@ -71,6 +71,7 @@ class Ring:
         self._fd = fd
         self._header = b""
         self._seq = 0
+        self._read_ns = 0
 
     def read_header(self) -> bool:
         """Read the header anew; tell whether it changed. A damaged one is being written: the last one stays."""
@@ -98,14 +99,17 @@ class Ring:
                 break
         if found:
             self._seq = found[-1][0].seq
+        self._read_ns = now.mono_ns
         return found
 
     def new(self, now: Now) -> list[Report] | None:
         """The slots since the last ones; None where the writer is not where we were and they must be looked for."""
         found: list[Report] = []
+        # As many as the time since then brings, and one to see that there are no more.
+        expected, self._read_ns = int((now.mono_ns - self._read_ns) / 1e9 / layout.PERIOD_S) + 2, now.mono_ns
         for _ in range(SLOTS):
             place = (self._seq + 1) % SLOTS
-            wanted = min(_AT_ONCE, SLOTS - place) * SLOT_SIZE
+            wanted = max(1, min(expected, SLOTS - place)) * SLOT_SIZE
             raw = self._pread(wanted, HEADER_SIZE + place * SLOT_SIZE)
             for at in range(0, len(raw) - SLOT_SIZE + 1, SLOT_SIZE):
                 seq: int = _SEQ.unpack_from(raw, at)[0]
@@ -192,19 +196,18 @@ def _reason(facts: os.stat_result, uid: int) -> str | None:
 
 
 def _report(raw: bytes, at: int, now: Now) -> Report | None:
-    """The slot at this place; None where it is damaged or says what cannot be.
-
-    ``decode_slot`` takes twice as long, and a second of 64 ranks has 128 slots.
-    """
+    """The slot at this place; None where it is damaged or says what cannot be."""
     crc, low = layout.TAIL.unpack_from(raw, at + layout.TAIL_AT)
-    if zlib.crc32(memoryview(raw)[at : at + layout.TAIL_AT]) != crc:
+    if zlib.crc32(raw[at : at + layout.TAIL_AT]) != crc:
         return None
-    values = layout.SLOT.unpack_from(raw, at) + layout.LATER.unpack_from(raw, at + layout.LATER_AT)
+    values = _SLOT.unpack_from(raw, at)
     slot = Slot._make(values)
     if slot.seq & 0xFFFFFFFF != low or max(values[_COUNTED]) > _MOST or slot.pairs > layout.PAIRS_MOST:
         return None
-    told = values[_OF_ALLOCATOR]
+    told, timed = values[_OF_ALLOCATOR], values[_OF_PARTS]
     if told != _NOTHING_KNOWN and (min(told) < -1 or max(told) > _MOST):
+        return None
+    if timed != _NOTHING_TIMED and max([0 if part == layout.UNKNOWN else part for part in timed]) > _MOST:
         return None
     if max(slot.since_ns, slot.beat_ns, slot.pause_since_ns) > slot.mono_ns + _AHEAD_NS:
         return None
@@ -214,16 +217,14 @@ def _report(raw: bytes, at: int, now: Now) -> Report | None:
 _COUNTED = slice(Slot._fields.index("step"), Slot._fields.index("phase"))
 _OF_ALLOCATOR = slice(Slot._fields.index("device"), Slot._fields.index("samples"))
 _NOTHING_KNOWN = (-1,) * 13
+_OF_PARTS = slice(Slot._fields.index("forward_ns"), Slot._fields.index("beat_ns"))
+_NOTHING_TIMED = (layout.UNKNOWN,) * 4
 _PHASES = len(layout.PHASES)
 
 
 def _is_possible(slot: Slot) -> bool:
     """Whether an honest writer could have written these numbers."""
     if slot.phase >= _PHASES or slot.restart_ns > _MOST or slot.pause_ns > _MOST:
-        return False
-    if slot.forward_ns > _MOST and slot.forward_ns != layout.UNKNOWN:
-        return False
-    if slot.h2d_ns > _MOST and slot.h2d_ns != layout.UNKNOWN:
         return False
     return 0.0 <= slot.samples <= _MOST or slot.samples != slot.samples
 

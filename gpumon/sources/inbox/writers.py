@@ -66,11 +66,11 @@ class Writers:
             return "of another boot"
         return None
 
-    def meet(self, holders: Iterable[int]) -> None:
-        """Learn what there is to learn of new processes on a GPU."""
-        self._holders = {
-            pid: known for pid in holders if (known := self._holders.get(pid) or self._learn(pid)) is not None
-        }
+    def meet(self, holders: Iterable[int]) -> bool:
+        """Learn what there is to learn of new processes on a GPU; tell whether any came or went."""
+        before = self._holders
+        self._holders = {pid: known for pid in holders if (known := before.get(pid) or self._learn(pid)) is not None}
+        return self._holders != before
 
     def places(self, kept: Iterable[Place]) -> list[Place]:
         """Where processes on a GPU publish, as far as it is not one's own; those in ``kept`` stay the same."""

@@ -1,6 +1,8 @@
 import json
+import sys
 import time
 
+import standin_events
 import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
@@ -20,6 +22,8 @@ model = torch.nn.Linear(8, 1)
 model, optimizer, loader = accelerator.prepare(
     model, torch.optim.SGD(model.parameters(), lr=0.01), DataLoader(Slow(), batch_size=2)
 )
+if sys.argv[1:] == ["events"]:
+    standin_events.install()
 steps = 0
 for batch in loader:
     with accelerator.accumulate(model):

@@ -1,6 +1,8 @@
 import json
+import sys
 
 import lightning
+import standin_events
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -24,5 +26,7 @@ data = DataLoader(TensorDataset(torch.randn(40, 4)), batch_size=4)
 trainer = lightning.Trainer(
     max_epochs=3, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, default_root_dir="out"
 )
+if sys.argv[1:] == ["events"]:
+    standin_events.install()
 trainer.fit(Model(), data, data)
 print(json.dumps({"steps": trainer.global_step}))

@@ -1,5 +1,7 @@
 import json
+import sys
 
+import standin_events
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
@@ -10,5 +12,7 @@ arguments = TrainingArguments(
     logging_steps=5, report_to=[], use_cpu=True, disable_tqdm=True, gradient_accumulation_steps=2,
 )  # fmt: skip
 trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows, eval_dataset=rows)
+if sys.argv[1:] == ["events"]:
+    standin_events.install()
 trainer.train()
 print(json.dumps({"steps": trainer.state.global_step}))

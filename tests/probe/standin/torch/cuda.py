@@ -1,4 +1,9 @@
-"""Memory functions that answer from a table which the test fills; `calls` says who was asked for what."""
+"""Memory functions that answer from a table which the test fills; `calls` says who was asked for what.
+
+And a device that works off one thing after the other, as a stream does: `compute`, `copy`, and events between them.
+"""
+
+import time
 
 _initialized = False
 calls = []
@@ -37,3 +42,45 @@ def _forbidden(*_):
 
 
 current_device = set_device = synchronize = mem_get_info = init = reset_peak_memory_stats = _forbidden
+
+
+class _Stream:
+    free_at = 0.0
+    is_capturing = False
+
+
+def compute(seconds):
+    """Queue a kernel; the host goes on."""
+    _Stream.free_at = max(time.monotonic(), _Stream.free_at) + seconds
+
+
+def copy(seconds, is_blocking=True):
+    """Queue a copy; from ordinary memory the host waits for it, and for all before it."""
+    compute(seconds)
+    if is_blocking:
+        time.sleep(max(0.0, _Stream.free_at - time.monotonic()))
+
+
+def is_current_stream_capturing():
+    return _Stream.is_capturing
+
+
+class Event:
+    made = 0
+
+    def __init__(self, enable_timing=False):
+        assert enable_timing
+        Event.made += 1
+
+    def record(self):
+        self.at = max(time.monotonic(), _Stream.free_at)
+
+    def query(self):
+        return time.monotonic() >= self.at
+
+    def elapsed_time(self, after):
+        assert self.query()
+        assert after.query()
+        return 1000 * (after.at - self.at)
+
+    synchronize = _forbidden
