@@ -104,6 +104,8 @@ class _Pace:
         """What each rank's probe last said it does."""
         self.turned_s = inf
         """So long ago a rank began to do something else."""
+        self.is_held = False
+        """A debugger holds all of its ranks."""
         self.steps: deque[float] = deque(maxlen=_STEPS_KEPT)
         self.step_p99_s: float | None = None
 
@@ -134,6 +136,13 @@ class _Pace:
         if any(self.phases.get(pid, phase) != phase for pid, phase in phases.items()):
             self.turned_s = 0.0
         self.phases = phases
+
+    def hold(self, *, is_held: bool) -> None:
+        """Ranks that a debugger lets go live as well."""
+        if self.is_held and not is_held:
+            self.turned_s = 0.0
+            self.end_stretch()
+        self.is_held = is_held
 
     def beat(self, age_s: float) -> None:
         """The youngest sign of life of its ranks."""
@@ -234,14 +243,15 @@ class ProgressFold:
         pace.spinning = tuple(uuid for uuid, look in looked.items() if look == "spins")
         probes = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
         pace.count_steps(probes)
+        owners = [scene.processes[pid] for pid in job.trainers if pid in scene.processes]
         pace.turn(probes, scene.passed_s)
+        pace.hold(is_held=is_debugged(owners))
         pace.is_pausing = any(rank.phase in {"eval", "checkpoint"} for rank in probes)
         ages = [rank.heartbeat_age_s for rank in probes if rank.heartbeat_age_s is not None]
         pace.has_probe = bool(ages)
         if ages:
             pace.beat(min(*ages, pace.turned_s))
             return
-        owners = [scene.processes[pid] for pid in job.trainers if pid in scene.processes]
         writes = sum(owner.write_bytes_per_s or 0.0 for owner in owners)
         if writes >= _WRITES_BYTES_PER_S or not looked:
             pace.rest(scene.passed_s, is_quiet=False)
@@ -295,6 +305,11 @@ def looks(gpu: Gpu, learned: Mapping[str, float]) -> Look | None:
     if traffic is not None and usual_traffic is not None and usual_traffic >= _TELLING_BYTES_PER_S:
         return "works" if traffic > max(0.02 * usual_traffic, _BYTES_PER_S) else "spins"
     return "spins"
+
+
+def is_debugged(owners: Sequence[Process]) -> bool:
+    """Whether a debugger holds all of a job's processes."""
+    return bool(owners) and all(owner.state == "t" for owner in owners)
 
 
 def traffic_bytes_per_s(gpu: Gpu) -> float | None:

@@ -149,6 +149,21 @@ def test_a_change_of_phase_is_a_sign_of_life() -> None:
     assert known["longest_pause_s"] == pytest.approx(130, abs=3)
 
 
+@pytest.mark.parametrize("has_probe", [True, False])
+def test_what_a_debugger_lets_go_lives(has_probe: bool) -> None:
+    """After 90 s at a breakpoint the first step is yet to come: the time before it is no standstill."""
+
+    def beats(age_s: float) -> list[Rank]:
+        return [builders.rank(10, heartbeat_age_s=age_s)] if has_probe else []
+
+    progress = Progress()
+    progress.run(100, ranks=beats(0.2))
+    held = progress.run(90, IDLES, IDLES, ranks=beats(90.0), state="t")
+    assert held["quiet_s"] == pytest.approx(90, abs=1)
+    assert progress.run(2, SPINS, IDLES, ranks=beats(92.0))["quiet_s"] <= 2
+    assert progress.run(60, SPINS, IDLES, ranks=beats(152.0))["quiet_s"] == pytest.approx(61, abs=2)
+
+
 def test_a_job_stalls_once_no_pause_explains_it() -> None:
     """After 60 s without progress, and after three times the longest pause where one was seen."""
     progress = Progress()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Job, Rank, Severity, Subject
-from gpumon.progress import LABELLED_S, patience_s
+from gpumon.progress import LABELLED_S, is_debugged, patience_s
 from gpumon.rules import use_at_once
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
@@ -81,8 +81,8 @@ def collective_hang(window: Window, limits: Limits) -> Conclusions:
         is_alone = seen < 2 and all((owner.world_size or 1) < 2 for owner in owners)
         if is_alone or job.kind == "serving" or job.trained_since_s is None or job.phase in {"start", "end"}:
             continue
-        if owners and all(owner.state == "t" for owner in owners):
-            continue  # a debugger holds all of them
+        if is_debugged(owners):
+            continue
         members = [member_of(window, gpus[uuid], owners) for uuid in job.gpu_uuids if uuid in gpus]
         quiet_s = window.baseline(job, "quiet_s")
         if quiet_s is None:

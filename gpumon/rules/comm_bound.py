@@ -26,10 +26,18 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of the time in which a link must be full."""
     tensor_pct: float = 25.0
     """Tensor activity from which on the GPUs do not wait much."""
+    blind_share_pct: float = 65.0
+    """Without tensor activity: share of the time for which its mean traffic, both ways, would fill a PCIe link."""
+
+
+_CARRIES = 0.85
+"""Of the nominal rate of a PCIe link: the rest are the headers of its packets."""
 
 
 class _Full(NamedTuple):
     what: str
+    least_pct: float
+    """From this share of the time on it is full too often."""
     share_pct: float
     most_bytes_per_s: float
     mean_bytes_per_s: float
@@ -59,7 +67,8 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
     What it sees:
         GPUs of one training job without NVLink, or with NVLinks that carry nothing, whose PCIe traffic (both ways) is
         at 60 % of the link or more for at least 30 % of 5 min, with little tensor activity; or, for a job with ranks on
-        other machines, network or InfiniBand at 80 % of its rate for as long.
+        other machines, network or InfiniBand at 80 % of its rate for as long. Where the driver gives no tensor activity
+        the GPUs may compute meanwhile, so both ways must carry what would fill them 65 % of the time.
 
     Why it matters:
         More or faster GPUs do not help a job that waits for its gradients; sending fewer bytes does.
@@ -71,7 +80,7 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
     When it is wrong:
         Offloading to the CPU (ZeRO-Offload, cpu_offload) and large batches fill PCIe as well, by design. Where the
         driver gives no tensor activity, or only samples of 20 ms of the traffic, the word is possible. It is
-        information only.
+        information only. Without tensor activity, links that cannot be filled (through the host's memory) stay silent.
     """
     if not window.covers(limits.window_s):
         return
@@ -86,7 +95,7 @@ def comm_bound(window: Window, limits: Limits) -> Conclusions:
                 yield Abstention(rule="comm-bound", because=because, subject=Subject(kind="job", job=job.id))
                 continue
             found = _pcie(window, gpus, limits)
-        if found is not None and found.share_pct >= 0.8 * limits.share_pct:
+        if found is not None and found.share_pct >= 0.8 * found.least_pct:
             yield _finding(window, job, gpus, found, limits)
 
 
@@ -109,7 +118,11 @@ def _pcie(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Full | None:
         full = _full(both, most, limits.pcie_pct)
         if full is None:
             return None
-        found.append(_Full("PCIe", *full, ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")))
+        share, mean = full
+        least = limits.share_pct
+        if tensor is None:
+            share, least = min(100.0, 100.0 * mean / (2 * _CARRIES * most)), limits.blind_share_pct
+        found.append(_Full("PCIe", least, share, most, mean, ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")))
     return sorted(found, key=lambda one: one.share_pct)[len(found) // 2]
 
 
@@ -128,24 +141,27 @@ def _network(window: Window, job: Job, limits: Limits) -> _Full | None:
         for way in ("rx", "tx"):
             field = f"{prefix}_{way}_bytes_per_s"
             full = None if not most else _full(window.series(host, field, limits.window_s), most, limits.network_pct)
-            if full is not None:
-                found.append(_Full(what, *full, (field,)))
+            if full is not None and most:
+                found.append(_Full(what, limits.share_pct, full[0], most, full[1], (field,)))
     return max(found, key=lambda one: one.share_pct, default=None)
 
 
-def _full(values: Sequence[float | None], most: float, level_pct: float) -> tuple[float, float, float] | None:
+def _full(values: Sequence[float | None], most: float, level_pct: float) -> tuple[float, float] | None:
+    """In what share of the samples the level was reached, and their mean."""
     known = [value for value in values if value is not None]
     if not known or len(known) * 2 < len(values):
         return None
     share = 100.0 * sum(100.0 * value >= level_pct * most for value in known) / len(known)
-    return share, most, sum(known) / len(known)
+    return share, sum(known) / len(known)
 
 
 def _finding(window: Window, job: Job, gpus: Sequence[Gpu], full: _Full, limits: Limits) -> Finding:
     level = limits.pcie_pct if full.what == "PCIe" else limits.network_pct
+    is_blind = full.what == "PCIe" and full.least_pct != limits.share_pct
     has_tensor = all(gpu.tensor_active_pct is not None for gpu in gpus)
     confidence: Confidence = "likely" if has_tensor or full.what == "InfiniBand" else "possible"
     most, mean = (units.rate(value).strip() for value in (full.most_bytes_per_s, full.mean_bytes_per_s))
+    judged_by = f"mean of both ways of {most} each" if is_blind else f"≥ {level:g}% of {most}"
     subject = gpus[0] if full.what == "PCIe" else window.last.host
     shown = full.fields[0]
     return Finding(
@@ -154,7 +170,7 @@ def _finding(window: Window, job: Job, gpus: Sequence[Gpu], full: _Full, limits:
         confidence=confidence,
         subject=Subject(kind="job", job=job.id),
         summary=f"the {full.what} link is full, GPUs wait for it",
-        strength=full.share_pct / limits.share_pct,
+        strength=full.share_pct / full.least_pct,
         cause="pcie" if full.what == "PCIe" else "network",
         cause_text=f"{full.what} full {full.share_pct:.0f}% of the time, mean {mean} of {most}",
         fix_text="gradient accumulation, bf16 gradients, placement",
@@ -163,7 +179,7 @@ def _finding(window: Window, job: Job, gpus: Sequence[Gpu], full: _Full, limits:
                 name=f"{full.what} full",
                 value=float(round(full.share_pct)),
                 unit="%",
-                judged_by=f"≥ {level:g}% of {most} in ≥ {limits.share_pct:g}% of {limits.window_s / 60:g} min",
+                judged_by=f"{judged_by} in ≥ {full.least_pct:g}% of {limits.window_s / 60:g} min",
                 field=shown,
             ),
             Evidence(name="mean traffic", value=units.rate(window.mean(subject, shown, limits.window_s)).strip()),
