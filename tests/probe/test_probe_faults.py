@@ -108,6 +108,51 @@ print("done")
     assert is_fine(train(text))
 
 
+def test_a_disk_that_fills_up_later_leaves_no_old_word(train: Train, runtime: Path) -> None:
+    """Room that was promised is not there after all: the file goes, and the job goes on."""
+    text = f"""
+import errno, os
+write = os.pwrite
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+{STEPS}
+time.sleep(0.7)
+assert len(os.listdir({str(runtime)!r})) == 1
+os.pwrite = full
+time.sleep(0.8)
+assert os.listdir({str(runtime)!r}) == []
+optimizer.step()
+print("done")
+"""
+    assert is_fine(train(text))
+    assert not list(runtime.iterdir())
+
+
+def test_a_probe_that_fails_again_and_again_gives_up(train: Train, runtime: Path) -> None:
+    """One report that cannot be made is let go; ten in a row end them, and the file."""
+    text = f"""
+import os
+{STEPS}
+time.sleep(0.2)
+from _gpumon_probe import publisher
+own = publisher._Here.publisher
+def fails(*_):
+    raise TypeError("of another version")
+own._slot = fails
+for _ in range(5):
+    own.report()
+assert len(os.listdir({str(runtime)!r})) == 1
+for _ in range(12):
+    own.report()
+assert os.listdir({str(runtime)!r}) == []
+del own._slot
+own.report()
+print("done")
+"""
+    assert is_fine(train(text))
+    assert not list(runtime.iterdir())
+
+
 def test_descriptors_that_a_program_closes_and_opens_anew_are_its_own(train: Train, tmp_path: Path) -> None:
     """A daemon closes all it has; its next file may get the probe's number, and nothing is written into it."""
     text = (

@@ -20,6 +20,8 @@ from .loop import Loop, loop
 from .memory import NOT_KNOWN, Allocator, Memory
 from .ring import Ring
 
+FAILURES_MOST = 10
+"""So many reports in a row that could not be made: the next will not be better either."""
 CHECK_EVERY = 20
 """Reports between two looks at whether the file is still there and whether the header changed."""
 MOST_MICROSECONDS = 2**32 - 1
@@ -38,7 +40,7 @@ class Publisher:
         self.identity: Identity | None = None
         self.pid = os.getpid()
         self.lock = allocate_lock()
-        self.seq = 0
+        self.seq = self.failures = 0
         self.body = b""
         self.news: tuple[object, object] = (None, None)
         self.before = _Sums()
@@ -55,14 +57,18 @@ class Publisher:
 
     def report(self, phase: int | None = None) -> None:
         """Write one slot, and the header where it is new."""
-        if self.pid != os.getpid() or not self.lock.acquire(timeout=0.2):
+        has_given_up = self.failures >= FAILURES_MOST
+        if has_given_up or self.pid != os.getpid() or not self.lock.acquire(timeout=0.2):
             return
         try:
             self._report(phase)
+            self.failures = 0
         except OSError:
-            self.close()
+            self.remove()
         except Exception:  # this report is lost; the next one may be better
-            pass
+            self.failures += 1
+            if self.failures >= FAILURES_MOST:
+                self.remove()
         finally:
             self.lock.release()
 
@@ -172,6 +178,12 @@ class Publisher:
         if self.allocator.name == "cuda-malloc-async":
             flags |= layout.ASYNC_ALLOCATOR
         return flags
+
+    def remove(self) -> None:
+        """Nothing more is told: no file must stay that says how things once were."""
+        ring, self.ring = self.ring, None
+        if ring is not None:
+            ring.remove()
 
     def close(self) -> None:
         """Let go of the file, which stays for the monitor."""

@@ -130,6 +130,15 @@ class Ring:
         except OSError:
             return False
 
+    def remove(self) -> None:
+        """Close it and take the name away: nothing more will be written there."""
+        try:
+            if _identity(self.path) == self.identity:
+                os.unlink(self.path)
+        except OSError:
+            pass
+        self.close()
+
     def close(self) -> None:
         """Close it, if it is still ours."""
         try:
