@@ -290,6 +290,9 @@ def training_died(draw: Draw) -> Plan:
 
     plan.level = "ragged" if is_ragged else "at once"
     plan.turn, plan.tick, plan.lasts_s = turn, tick, 120.0
+    if is_ragged:
+        # One has ended and the others wait for it in a collective: after a minute both are true.
+        plan.rules = ("training-died", "collective-hang")
     if not is_ragged:
         # From outside nobody can tell a crash from the end; a process with the probe says farewell at its end.
         plan.probe = rng.random() < 0.6
