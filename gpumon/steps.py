@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from gpumon.model import Job, Rank
 from gpumon.rules.measured import percentile, rhythm, steps_of
+from gpumon.rules.memory import increase
 from gpumon.rules.standstill import cause_of, culprit_of, member_of
 from gpumon.signals import trainer_of
 from gpumon.window import Window
@@ -20,6 +21,8 @@ STALLS = 1.5
 """A step this many times as long as the usual one stalls."""
 _NOTICEABLE = 0.1
 """A wait of this part of the usual step can be seen."""
+_COMPILES_LEAST, _COMPILES_PCT = 3, 5.0
+"""Less is the usual beginning: a last batch of another size, an evaluation."""
 _STILL_S = 10.0
 _STILL_STEPS = 5.0
 
@@ -98,6 +101,24 @@ def job_pace(paces: Sequence[Pace]) -> Pace:
         wait_pct=max(waits, default=None),
         samples_per_s=sum(samples) if samples else None,
     )
+
+
+class Compiled(NamedTuple):
+    """What a program that trains compiled again within the last minute."""
+
+    times: int
+    pct: float
+    """Share of the time."""
+
+
+def recompiled(window: Window, rank: Rank) -> Compiled | None:
+    """Whether it compiles again and again, and feels it: what the compiler took for constant changes."""
+    times = increase(window, rank, "compiles", LOOK_S)
+    if not times or times < _COMPILES_LEAST:
+        return None
+    spent_s = sum(value for value in window.series(rank, "compile_s", LOOK_S) if value is not None)
+    pct = 100.0 * spent_s / max(1.0, sum(window.covered(LOOK_S)))
+    return Compiled(round(times), min(100.0, pct)) if pct >= _COMPILES_PCT else None
 
 
 def used_bytes(rank: Rank) -> int | None:

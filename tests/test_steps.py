@@ -75,6 +75,21 @@ def test_a_rhythm_is_seen_in_waits_or_in_lengths(
     assert steps.stall_rhythm(lengths, waits) == every
 
 
+@pytest.mark.parametrize(
+    ("every", "seconds", "expected"), [(5, 1.5, (12, 30.0)), (30, 1.5, None), (5, 0.1, None), (1000, 0.0, None)]
+)
+def test_compiling_again_and_again(every: int, seconds: float, expected: tuple[int, float] | None) -> None:
+    """Often, and long enough to be felt; not twice a minute, and not in no time."""
+    reports = [
+        rank(step=2 * second, compiles=second // every, compile_s=0.0 if second % every else seconds)
+        for second in range(70)
+    ]
+    window = told(reports)
+    found = steps.recompiled(window, window.last.ranks[0])
+    assert found == (None if expected is None else pytest.approx(expected, abs=2.0))
+    assert steps.recompiled(told([rank()] * 70), rank()) is None
+
+
 def test_a_job_is_as_fast_as_all_and_waits_like_its_worst() -> None:
     """Ranks go in step, so the one that waits longest holds up all; samples are those of all ranks."""
     paces = [Pace(step_s=0.6, wait_pct=2.0, samples_per_s=100.0), Pace(step_s=0.6, wait_pct=43.0, samples_per_s=100.0)]

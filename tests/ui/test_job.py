@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from builders import GIB, NOON, alert, finding, frame, gpu, job, process, rank, snapshots, uuid, worker
+from builders import GIB, NOON, alert, finding, frame, gpu, job, process, rank, snapshot, snapshots, uuid, worker
 from gpumon.model import Subject
 from gpumon.monitor import Frame
 from gpumon.ui.app import GpumonApp
@@ -99,6 +99,28 @@ def test_every_fourth_step_stalls() -> None:
     wide = line_of(lines(page(probed("input-bound"), 120, 40)), "wait")
     assert wide.endswith(" every 4th step stalls")
     assert "p50 0.2" in line_of(lines(page(probed("input-bound"), 120, 40)), "step")
+
+
+def test_a_wait_that_a_framework_hides_is_not_none() -> None:
+    """Keras fetches within its compiled function: a dash, and in words that it is not seen."""
+    told = lines(page(training(data_wait_s=None, data_wait_samples_s=())))
+    assert line_of(told, "wait").split()[1] == "–"
+    assert line_of(told, "wait").endswith(" not seen")
+    assert "not seen" not in "".join(lines(page(training())))
+
+
+def test_a_program_that_compiles_again_and_again() -> None:
+    """Its steps are long now and then, and what they do meanwhile is said."""
+    series = [
+        snapshot(
+            NOON + second,
+            ranks=(rank(4242, step=2 * second, compiles=second // 5, compile_s=1.5 if second % 5 == 0 else 0.0),),
+            interval_s=1.0 if second else None,
+        )
+        for second in range(70)
+    ]
+    shown = frame(series, jobs=[job(trained_since_s=NOON - 100)])
+    assert lines(page(shown))[-2].strip() == "compiled 11 times in the last minute, 30% of the time: shapes change"
 
 
 def test_the_budget_is_measured_with_a_probe_and_else_an_estimate() -> None:

@@ -20,6 +20,10 @@ _APART = 1.2
 """From here on what is reserved is told as a multiple of what is used."""
 
 
+NOT_SEEN = "not seen"
+"""Beside a wait that the framework hides from its probe: it may be any."""
+
+
 class Strip(NamedTuple):
     """One signal over time with what stands beside it."""
 
@@ -94,6 +98,8 @@ def wait_strip(told: Told, height: int = 1) -> Strip:
     pace = told.pace
     share = told.value(shares, pace.wait_pct)
     notes: tuple[str, ...] = ()
+    if pace.step_s is not None and pace.wait_pct is None:
+        notes = (NOT_SEEN,)
     if pace.wait_p95_s is not None and pace.wait_p95_s >= _SEEN_S:
         notes = (f"p95 {units.step(pace.wait_p95_s)}",)
     if pace.every is not None:

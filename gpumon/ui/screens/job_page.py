@@ -9,7 +9,7 @@ from gpumon import units
 from gpumon.model import Job
 from gpumon.rules.scope import names
 from gpumon.signals import busy_pct
-from gpumon.steps import Pace, is_measured, standstill_of
+from gpumon.steps import Pace, is_measured, recompiled, standstill_of
 from gpumon.ui.panels import chart, rank_charts, ranks
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.panels.gpu_heads import ESTIMATE
@@ -269,6 +269,10 @@ class Page:
                 return (f"no step for {lasted}: {still.label}", "")
             text = f"stands still for {lasted}" + (f": {still.why}" if still.why is not None else "")
             return (text, "bold harm" if job.phase == "stall" else "")
+        ranks_known = (one.rank for one in self.members if one.rank is not None)
+        again = next((found for rank in ranks_known if (found := recompiled(window, rank)) is not None), None)
+        if again is not None and job.phase == "train":
+            return (f"compiled {again.times} times in the last minute, {again.pct:.0f}% of the time: shapes change", "")
         worst = max(self.members, key=lambda one: one.pace.wait_pct or 0.0, default=None)
         slowest = next((one for one in self.members if one.alert is not None), None)
         if worst is not None and worst.pace.every is not None:
