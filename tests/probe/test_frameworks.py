@@ -99,6 +99,15 @@ def test_lightning(run: Run) -> None:
     assert seen.total("pause_ns") > 0
 
 
+def test_what_nemo_builds_on(run: Run) -> None:
+    """A contract, without NeMo: Lightning's trainer and strategy subclassed, one optimizer that steps several."""
+    said, (seen,) = run("lightning", "nemo_job.py")
+    assert (seen.last.step, seen.body["framework"]) == (said["steps"], "lightning")
+    assert (seen.total("batches"), seen.total("eval_batches")) == (2 * said["steps"], 14)
+    assert seen.total("pause_ns") > 0
+    assert seen.total("wait_ns") > 0
+
+
 def test_transformers(run: Run) -> None:
     said, (seen,) = run("transformers", "transformers_job.py")
     assert (seen.last.step, seen.body["framework"]) == (said["steps"], "transformers")
