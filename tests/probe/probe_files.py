@@ -15,7 +15,7 @@ from gpumon.probe._gpumon_probe import layout
 class Report:
     """One process's file."""
 
-    name: str
+    path: Path
     body: dict[str, Any]
     slots: Sequence[layout.Slot]
     pairs: Sequence[tuple[int, int]]
@@ -43,7 +43,7 @@ def report(path: Path) -> Report:
         if slot is not None:
             slots.append((slot, layout.decode_pairs(raw[at : at + layout.SLOT_SIZE])))
     slots.sort()
-    return Report(path.name, json.loads(body), [slot for slot, _ in slots], [p for _, pairs in slots for p in pairs])
+    return Report(path, json.loads(body), [slot for slot, _ in slots], [p for _, pairs in slots for p in pairs])
 
 
 def reports(directory: Path) -> list[Report]:

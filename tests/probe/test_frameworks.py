@@ -71,6 +71,7 @@ def test_pytorch(run: Run, options: tuple[str, ...]) -> None:
     assert seen.wait_share == pytest.approx(said["share"], abs=0.05)
     if "--workers" not in options:  # with workers it depends on what else this machine does
         assert (seen.wait_share < 0.35) == (options == ())
+    assert seen.last.compiles == layout.UNKNOWN
     assert (seen.total("eval_batches") > 0) == ("--validate" in options)
     assert "torch" in seen.body["modules"]
 
@@ -78,6 +79,8 @@ def test_pytorch(run: Run, options: tuple[str, ...]) -> None:
 def test_a_compiled_model(run: Run) -> None:
     said, (seen,) = run("torch", "plain.py", "--compile", "--load-ms", "5")
     assert seen.last.step == said["steps"]
+    assert 1 <= seen.last.compiles < 20
+    assert sum(slot.compile_ns for slot in seen.slots if slot.compile_ns != layout.UNKNOWN) > 0
     assert seen.wait_share == pytest.approx(said["share"], abs=0.05)
 
 
@@ -162,6 +165,19 @@ def test_jax_unchanged(run: Run) -> None:
 def test_jax_with_one_line(run: Run) -> None:
     said, (seen,) = run("jax", "jax_job.py", "line", PYTHONPATH=str(ROOT))
     assert (seen.last.step, seen.body["framework"]) == (said["steps"], "jax")
+    assert seen.total("wait_ns") == seen.total("batches") == 0  # a wait of which nothing is known
+
+
+def test_jax_that_compiles_again_for_each_shape(run: Run) -> None:
+    """Every fourth step has a new shape: nine compilations more than where it never changes, and their time."""
+    _, (same,) = run("jax", "jax_job.py", "line", PYTHONPATH=str(ROOT))
+    same.path.unlink()
+    _, (changing,) = run("jax", "jax_job.py", "shapes", PYTHONPATH=str(ROOT))
+    assert changing.last.compiles - same.last.compiles >= 9
+    spent = [
+        sum(slot.compile_ns for slot in each.slots if slot.compile_ns != layout.UNKNOWN) for each in (same, changing)
+    ]
+    assert spent[1] > spent[0] > 0
 
 
 @pytest.mark.parametrize("framework", ["lightning", "transformers", "accelerate", "keras"])

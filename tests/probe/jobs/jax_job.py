@@ -18,13 +18,14 @@ def train_step(weights, state, batch):
     return optax.apply_updates(weights, change), state
 
 
-if sys.argv[1:] == ["line"]:
+if sys.argv[1:] in (["line"], ["shapes"]):
     from gpumon.integrations.jax import counted
 
     train_step = counted(train_step)
 state = optimizer.init(weights)
 for index in range(40):
-    weights, state = train_step(weights, state, jnp.ones((2, 4)))
+    rows = 2 + index // 4 if sys.argv[1:] == ["shapes"] else 2
+    weights, state = train_step(weights, state, jnp.ones((rows, 4)))
     if index % 10 == 9:
         jax.block_until_ready(weights)
 print(json.dumps({"steps": 40}))

@@ -1,4 +1,4 @@
-"""A Lightning run wrapped as NeMo wraps one: its own Trainer and strategy, an optimizer of optimizers, a step that fetches.
+"""Lightning wrapped as NeMo wraps one: its own Trainer and strategy, one optimizer of several, a step that fetches.
 
 NeMo itself is not installed: this is the contract of what it builds on. ``nemo.lightning.Trainer`` is a Trainer of
 Lightning, ``MegatronStrategy`` a strategy, ``MegatronOptimizerModule`` hands Lightning one optimizer that steps those
