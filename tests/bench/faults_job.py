@@ -82,8 +82,14 @@ def oom_risk(draw: Draw) -> Plan:
     left = 0.965 * total - share * total
     plan.turn, plan.lasts_s = turn, min(900.0, 0.85 * left / rate * plan.jobs[0].step_s)
     grown = plan.lasts_s / plan.jobs[0].step_s * rate / total
-    plan.truth = lambda _world: 100.0 * grown
-    plan.faulty_from, plan.healthy_to = 1.3, 0.0
+
+    def truth(world: World) -> float:
+        """How much it grows by; without a probe nobody can call 91 % nearly full."""
+        used = max(sum(part.used_bytes() for part in card.slices) + card.desktop_bytes for card in world.cards)
+        is_near = world.is_probed or used >= 0.92 * total
+        return 100.0 * grown if is_near else min(1.0, 100.0 * grown)
+
+    plan.truth, plan.faulty_from, plan.healthy_to, plan.is_slow = truth, 1.3, 0.0, True
     return plan
 
 
