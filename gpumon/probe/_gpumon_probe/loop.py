@@ -45,6 +45,7 @@ class Loop:
         "floor",
         "forward",
         "framework",
+        "has_errands",
         "is_doubtful",
         "is_evaluating",
         "is_floor_wanted",
@@ -121,6 +122,7 @@ class Loop:
         self.fetched_samples = 0
         self.sizes: dict[int, int] = {}
         self.loss_is_nan: bool | None = None
+        self.has_errands = True
         self.is_floor_wanted = False
         self.floor = -1
         self.copies = Copies()
@@ -152,9 +154,9 @@ class Loop:
             self._remember_data()
         last = self.last_end
         if last:
-            step, wait = max(now - last - (self.pause_total - self.pause_seen), 0), self.wait
+            step, wait = now - last - (self.pause_total - self.pause_seen), self.wait
             for _ in range(count):
-                self.steps.append((step // count, wait // count))
+                self.steps.append((step // count, wait // count) if step > 0 else (0, wait // count))
             self.timed += count
         self.last_end = self.beat = now
         self.wait = 0
@@ -162,6 +164,12 @@ class Loop:
         self.step = self.step + count if absolute is None else absolute
         self.told += count
         self.thread = get_ident()
+        if self.has_errands:
+            self._run_errands(now)
+
+    def _run_errands(self, now: int) -> None:
+        """What is not to be done at every step, or by nobody but this thread; all behind one question."""
+        self.has_errands = False
         if self.is_floor_wanted:
             self.take_floor()
         if self.copies.is_used:
@@ -170,6 +178,8 @@ class Loop:
             self.start()
         if self.publish_due and now >= self.publish_due:
             self.publish()
+        if self.copies.is_used or self.publish_due:
+            self.has_errands = True
 
     def _takes_over(self, teller: Teller, absolute: int | None, count: int) -> bool:
         """Whether this step counts: not where who told until now has told it already, or knows better."""
@@ -199,7 +209,11 @@ class Loop:
     def data_asked(self, data: int) -> int:
         """The loop asks for a batch of the data set ``data``; returns when."""
         now = monotonic_ns()
-        if not self.phases and self._is_training(data, now):
+        if (
+            not self.phases
+            and self._is_training(data, now)
+            and (data not in self.trained or self.told < STEPS_UNTIL_DATA_IS_KNOWN)
+        ):
             self.asked.add(data)
         self.waiting_since = now
         if self.is_floor_wanted:
@@ -259,6 +273,7 @@ class Loop:
         """A batch is about to be copied to the device: what ``copies.end`` wants; None where it is not timed."""
         if self.phases or self.is_evaluating or get_ident() != self.thread:
             return None
+        self.has_errands = True
         return self.copies.begin()
 
     def data_ended(self, asked: int) -> None:

@@ -105,6 +105,7 @@ class Publisher:
         self.taken += len(steps)
         is_complete, self.taken = sums.timed <= self.taken, max(self.taken, sums.timed)
         floor, told.floor, told.is_floor_wanted = told.floor, -1, True
+        told.has_errands = True
         durations, waits = zip(*steps) if steps else ((0,), (0,))
         most = MOST_MICROSECONDS
         pairs = [(min(step // 1000, most), min(wait // 1000, most)) for step, wait in steps[: layout.PAIRS_MOST]]
@@ -257,6 +258,7 @@ def start() -> None:
         if mode == "nothread":
             loop.publish = _publish_in_step
             loop.publish_due = monotonic_ns()
+            loop.has_errands = True
         else:
             _start_thread(publisher)
     except Exception:  # no thread to be had, say: the job matters more
