@@ -125,7 +125,10 @@ class History:
                 values = self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s)
                 values += [paused.get(gpu.uuid, _NAN), *_row(self._gpu_raw_values(gpu))]
                 series.write(row, values, cover_s)
-        self._of(HOST_KEY, self.host_fields, row).write(row, _row(self._host_values(snapshot.host)), cover_s)
+                series.sum_up(store.timeline)
+        host = self._of(HOST_KEY, self.host_fields, row)
+        host.write(row, _row(self._host_values(snapshot.host)), cover_s)
+        host.sum_up(store.timeline)
         for volume in snapshot.host.volumes:
             self._of(key_of(volume), self.volume_fields, row).raw.write(row, _row((volume.free_bytes,)))
         self._write_processes(snapshot.processes, row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from operator import mul
 from typing import Literal
 
@@ -16,30 +16,23 @@ _EDGE_S = 1e-4
 """Epoch seconds as floats resolve about 1e-7 s: a sample this near to an edge is on it."""
 
 
-class Rows:
+class _Rows:
     """Rows of one width, written round and round; takes memory only as it is filled, so that a young run is small."""
 
-    def __init__(self, code: Literal["f", "d"], blank: float, width: int, slots: int) -> None:
+    def __init__(self, width: int, slots: int) -> None:
         self.width = width
         self.slots = slots
-        self._code = code
-        self._blank = array(code, [blank]) * width
-        self._data = array(code)
+        self._blank = array("d", [0.0]) * width
+        self._data = array("d")
 
     def write(self, at: int, values: Sequence[float]) -> None:
         """Store a row in a slot."""
         width, data = self.width, self._data
         start = at * width
         if start >= len(data):
-            self._grow(at)
-        data[start : start + width] = array(self._code, values)
-
-    def clear(self, low: int, high: int) -> None:
-        """Forget what is in the slots ``low`` to ``high`` (both included)."""
-        width, data = self.width, self._data
-        if (high + 1) * width > len(data):
-            self._grow(high)
-        data[low * width : (high + 1) * width] = self._blank * (high - low + 1)
+            held = len(data) // width
+            data.extend(self._blank * (min(self.slots, max(_FIRST_SLOTS, 2 * held, at + 1)) - held))
+        data[start : start + width] = array("d", values)
 
     def row(self, at: int) -> Sequence[float]:
         """What is in a slot."""
@@ -50,18 +43,13 @@ class Rows:
         """One value of a slot that was written."""
         return self._data[at * self.width + field]
 
-    def column(self, field: int, low: int, high: int) -> list[float]:
-        """One value of each of the slots ``low`` to ``high`` (both included), all of which were written."""
-        width = self.width
-        return self._data[low * width + field : high * width + field + 1 : width].tolist()
-
-    def _grow(self, at: int) -> None:
-        held = len(self._data) // self.width
-        self._data.extend(self._blank * (min(self.slots, max(_FIRST_SLOTS, 2 * held, at + 1)) - held))
-
 
 class Ring:
-    """Rows of one subject, one column per field; a row that was never written reads as NaN."""
+    """Rows of one subject, one column per field; a row that was never written reads as NaN.
+
+    Half of all signals never change (limits of a link, counts of errors, what this GPU does not report): such a field
+    takes one number, and a column only from the first change on.
+    """
 
     def __init__(self, width: int, slots: int, first: int) -> None:
         self.slots = slots
@@ -69,63 +57,133 @@ class Ring:
         """Number of the first row that may be written."""
         self.last = first - 1
         """Number of the newest row written."""
-        self._rows = Rows("f", _NAN, width, slots)
+        self._steady = [_NAN] * width
+        """What a field without a column has been in every row."""
+        self._columns: list[array[float] | None] = [None] * width
+        self._room = 0
 
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
-        first, slots, rows = self.first, self.slots, self._rows
-        if row != self.last + 1:
-            self._clear(max(self.last + 1, row - slots), row - 1)
-        rows.write((row - first) % slots, values)
+        at, is_first = self._begin(row), row == self.first
+        for field, (value, data, steady) in enumerate(zip(values, self._columns, self._steady, strict=True)):
+            if data is not None:
+                data[at] = value
+            elif value != steady and (value == value or steady == steady):
+                if is_first:
+                    self._steady[field] = value
+                else:
+                    self._give_column(field)[at] = value
         self.last = row
-
-    def _clear(self, first: int, last: int) -> None:
-        low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
-        if last < first:
-            return
-        if low <= high:
-            self._rows.clear(low, high)
-        else:
-            self._rows.clear(low, self.slots - 1)
-            self._rows.clear(0, high)
 
     def repeat(self, row: int) -> None:
         """Store the newest row once more."""
-        self.write(row, self._rows.row((self.last - self.first) % self.slots))
+        before = (self.last - self.first) % self.slots
+        at = self._begin(row)
+        for data in self._columns:
+            if data is not None:
+                data[at] = data[before]
+        self.last = row
 
     def values(self, row: int) -> Sequence[float]:
         """One row; empty where there is none."""
-        is_there = max(self.first, self.last - self.slots + 1) <= row <= self.last
-        return self._rows.row((row - self.first) % self.slots) if is_there else ()
+        if not max(self.first, self.last - self.slots + 1) <= row <= self.last:
+            return ()
+        at = (row - self.first) % self.slots
+        return [
+            _single(steady) if data is None else data[at]
+            for data, steady in zip(self._columns, self._steady, strict=True)
+        ]
 
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
         low, high = max(first, self.first), min(last, self.last)
         if high < low:
             return [_NAN] * (last - first + 1)
-        slots, rows = self.slots, self._rows
-        start, end = (low - self.first) % slots, (high - self.first) % slots
-        if start <= end:
-            found = rows.column(field, start, end)
+        data = self._columns[field]
+        if data is None:
+            found = [_single(self._steady[field])] * (high - low + 1)
         else:
-            found = rows.column(field, start, slots - 1) + rows.column(field, 0, end)
+            start, end = (low - self.first) % self.slots, (high - self.first) % self.slots
+            found = data[start : end + 1].tolist() if start <= end else (data[start:] + data[: end + 1]).tolist()
         if low > first:
             found = [_NAN] * (low - first) + found
         return found + [_NAN] * (last - high) if last > high else found
 
+    def _begin(self, row: int) -> int:
+        """Make room for a row; its place in the columns."""
+        if row != self.last + 1:
+            self._clear(max(self.last + 1, row - self.slots), row - 1)
+        at = (row - self.first) % self.slots
+        self._extend_to(at)
+        return at
+
+    def _clear(self, first: int, last: int) -> None:
+        low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
+        if last < first:
+            return
+        stretches = [(low, high)] if low <= high else [(low, self.slots - 1), (0, high)]
+        self._extend_to(max(end for _, end in stretches))
+        for field, steady in enumerate(self._steady):
+            data = self._columns[field]
+            if data is None:
+                if steady != steady:
+                    continue
+                data = self._give_column(field)
+            for start, end in stretches:
+                data[start : end + 1] = array("f", [_NAN]) * (end - start + 1)
+
+    def _give_column(self, field: int) -> array[float]:
+        data = self._columns[field] = array("f", [self._steady[field]]) * self._room
+        return data
+
+    def _extend_to(self, at: int) -> None:
+        """Memory is taken as rows come, so that a young run is small."""
+        if at < self._room:
+            return
+        room = min(self.slots, max(_FIRST_SLOTS, 2 * self._room, at + 1))
+        for data in self._columns:
+            if data is not None:
+                data.extend(array("f", bytes(4 * (room - self._room))))
+        self._room = room
+
+
+def _single(value: float) -> float:
+    """As a column would give it back."""
+    return array("f", (value,))[0]
+
 
 class Sums:
-    """Running sums beside a ring, so that the mean over any stretch takes four reads, however long it is."""
+    """Running sums of some fields beside a ring, so that the mean over any stretch takes four reads, however long."""
 
-    def __init__(self, width: int, slots: int, first: int) -> None:
+    def __init__(self, fields: Iterable[int], slots: int, first: int, *, is_whole: bool = True) -> None:
+        """``is_whole``: there is nothing before ``first``, instead of something that was not summed up."""
         self.slots = slots
         self.first = first
         """Number of the first row ever written: before it every sum is 0."""
         self.last = first - 1
-        self._totals = Rows("d", 0.0, width, slots)
-        self._known = Rows("d", 0.0, width, slots)
+        self._is_whole = is_whole
+        self._places = {field: place for place, field in enumerate(fields)}
+        self._totals = _Rows(len(self._places), slots)
+        self._known = _Rows(len(self._places), slots)
 
-    def write(self, row: int, values: Sequence[float], cover_s: float) -> None:
+    @classmethod
+    def of(cls, ring: Ring, fields: Iterable[int], slots: int, timeline: Timeline) -> Sums:
+        """The sums of what a ring holds of these fields."""
+        first = max(ring.first, ring.last - slots + 2, timeline.oldest())
+        wanted = tuple(fields)
+        sums = cls(wanted, slots, first, is_whole=first == ring.first)
+        rows = zip(*(ring.column(field, first, ring.last) for field in wanted), strict=True)
+        covers = timeline.covers(first, ring.last)
+        for row, (cover_s, values) in enumerate(zip(covers, rows, strict=True), first):
+            sums.write(row, dict(zip(wanted, values, strict=True)), cover_s)
+        return sums
+
+    @property
+    def fields(self) -> KeysView[int]:
+        """Which are summed up."""
+        return self._places.keys()
+
+    def write(self, row: int, values: Sequence[float] | Mapping[int, float], cover_s: float) -> None:
         """Add a row that stands for some time; rows left out since the last write add nothing."""
         first, slots = self.first, self.slots
         before = (self.last - first) % slots
@@ -134,17 +192,20 @@ class Sums:
             self._totals.write((missed - first) % slots, totals)
             self._known.write((missed - first) % slots, known)
         at = (row - first) % slots
+        now = [values[field] for field in self._places]
         self._totals.write(
-            at,
-            [total + value * cover_s if value == value else total for total, value in zip(totals, values, strict=True)],
+            at, [total + value * cover_s if value == value else total for total, value in zip(totals, now, strict=True)]
         )
         self._known.write(
-            at, [time_s + cover_s if value == value else time_s for time_s, value in zip(known, values, strict=True)]
+            at, [time_s + cover_s if value == value else time_s for time_s, value in zip(known, now, strict=True)]
         )
         self.last = row
 
     def between(self, field: int, first: int, last: int) -> tuple[float, float] | None:
         """Sum of value times time, and the time with a value, of ``first``..``last``; None if it is too long ago."""
+        place = self._places[field]
+        if first < self.first and not self._is_whole:
+            return None
         last, first = min(last, self.last), max(first, self.first)
         if last < first:
             return 0.0, 0.0
@@ -152,10 +213,10 @@ class Sums:
         if last < oldest or (first > self.first and first - 1 < oldest):
             return None
         at = (last - self.first) % self.slots
-        total, known = self._totals.value(at, field), self._known.value(at, field)
+        total, known = self._totals.value(at, place), self._known.value(at, place)
         if first > self.first:
             before = (first - 1 - self.first) % self.slots
-            total, known = total - self._totals.value(before, field), known - self._known.value(before, field)
+            total, known = total - self._totals.value(before, place), known - self._known.value(before, place)
         return total, known
 
 

@@ -53,14 +53,32 @@ class Series:
         """How many of the fields, the first ones, the coarser past keeps as well."""
         self.raw = Ring(len(fields), slots, first)
         self.tiers = tuple(tier.ring(self.coarse) for tier in tiers)
-        self.sums = Sums(len(fields), summed_slots, first) if summed_slots else None
-        """Of GPUs and the host, whose means are asked for all the time."""
+        self.sums: Sums | None = None
+        """Of the fields whose means were asked for: rules do so all the time, of a dozen of GPUs' and the host's."""
+        self._summed_slots = summed_slots
+        self._asked: set[int] = set()
 
     def write(self, row: int, values: Sequence[float], cover_s: float) -> None:
         """Store a row that stands for some time."""
         self.raw.write(row, values)
         if self.sums is not None:
             self.sums.write(row, values, cover_s)
+
+    def sum_up(self, timeline: Timeline) -> None:
+        """Keep running sums of what was asked for since the last call; for the thread that writes."""
+        if self._asked:
+            summed = frozenset(self.sums.fields if self.sums else ())
+            self.sums = Sums.of(self.raw, sorted(summed | self._asked), self._summed_slots, timeline)
+            self._asked = set()
+
+    def summed(self, field: int, first: int, last: int) -> tuple[float, float] | None:
+        """Sum of value times time, and the time with a value; None where that is not kept (yet)."""
+        sums = self.sums
+        if sums is not None and field in sums.fields:
+            return sums.between(field, first, last)
+        if self._summed_slots:
+            self._asked.add(field)
+        return None
 
     def field(self, name: str) -> int:
         """Column of a field; a name that does not exist is a mistake of the caller."""
@@ -330,9 +348,7 @@ class Window:
 
     def _summed(self, subject: Known, field: str, first: int, last: int) -> tuple[float, float] | None:
         series = self._store.series.get(key_of(subject))
-        if series is None or series.sums is None:
-            return None
-        return series.sums.between(series.field(field), first, last)
+        return None if series is None else series.summed(series.field(field), first, last)
 
     def _raw(self, subject: Known, field: str, first: int, last: int) -> list[float]:
         series = self._store.series.get(key_of(subject))

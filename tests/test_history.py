@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpumon.history import History, Window
 from gpumon.model import Event
-from gpumon.rings import Ring, Sums
+from gpumon.rings import Ring, Sums, Timeline
 from tests import builders
 
 GPU = builders.gpu()
@@ -223,25 +223,37 @@ def test_what_was_learned_is_offered() -> None:
     assert window.baseline(GPU, "sm_clock_cool_mhz") is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.one_of(st.none(), st.integers(0, 1000).map(float)), min_size=1, max_size=90),
+    st.one_of(
+        st.lists(st.one_of(st.none(), st.integers(0, 1000).map(float)), min_size=1, max_size=90),
+        # Long stretches without a change, in what is reported and in what is not.
+        st.lists(
+            st.tuples(st.sampled_from([7.0, 8.0, math.nan, None]), st.integers(1, 60)), min_size=1, max_size=5
+        ).map(lambda runs: [value for value, count in runs for _ in range(count)]),
+    ),
     st.integers(1, 100),
+    st.booleans(),
 )
-def test_a_ring_gives_back_what_was_written(values: list[float | None], slots: int) -> None:
-    """Whatever was written last, in whatever order of gaps, the newest rows read back unchanged."""
-    ring = Ring(2, slots, 0)
+def test_a_ring_gives_back_what_was_written(values: list[float | None], slots: int, repeats: bool) -> None:
+    """Whatever was written last, in whatever order of gaps, the newest rows read back unchanged, field by field."""
+    ring = Ring(3, slots, 0)
+    before: float | None = None
     for row, value in enumerate(values):
         if value is not None:
-            ring.write(row, [value, -value])
+            if repeats and value == before:
+                ring.repeat(row)
+            else:
+                ring.write(row, [value, -value, 5.0])
+        before = value
     last = len(values) - 1
     first = max(0, last - slots + 1)
-    for field, sign in ((0, 1), (1, -1)):
-        found = ring.column(field, first, last)
-        wanted = [math.nan if value is None else sign * value for value in values[first:]]
-        assert [None if math.isnan(one) else one for one in found] == [
-            None if math.isnan(one) else one for one in wanted
-        ]
+    of_field = (lambda value: value, lambda value: -value, lambda _: 5.0)
+    for field, of in enumerate(of_field):
+        wanted = [math.nan if value is None else of(value) for value in values[first:]]
+        assert list(map(repr, ring.column(field, first, last))) == list(map(repr, wanted))
+        single = [ring.values(row)[field] if ring.values(row) else math.nan for row in range(first, last + 1)]
+        assert list(map(repr, single)) == list(map(repr, wanted))
 
 
 def test_ranks_have_series_of_their_own() -> None:
@@ -289,7 +301,7 @@ def test_running_sums_are_the_sums(
 ) -> None:
     """Sum and known time of any stretch still held equal the plain ones, across missed rows, gaps and wraps."""
     slots = 20
-    sums = Sums(1, slots, first)
+    sums = Sums((0,), slots, first)
     written: dict[int, tuple[float | None, float]] = {}
     row = first
     for step, value, cover_s in rows:
@@ -306,6 +318,47 @@ def test_running_sums_are_the_sums(
     assert found[1] == pytest.approx(sum(cover_s for _, cover_s in known), abs=1e-6)
     scale = max([abs(value or 0.0) for value, _ in written.values()] + [1.0])
     assert found[0] == pytest.approx(sum((value or 0.0) * cover_s for value, cover_s in known), abs=1e-9 * scale)
+
+
+@given(
+    values=st.lists(st.one_of(st.none(), st.floats(0, 1000)), min_size=2, max_size=60),
+    asked_at=st.integers(1, 59),
+    ago=st.integers(0, 60),
+)
+def test_sums_that_begin_late_are_the_sums(values: list[float | None], asked_at: int, ago: int) -> None:
+    """Sums taken up when they are first asked for say the same as the ring, or nothing."""
+    timeline, ring, sums = Timeline(30), Ring(1, 30, 0), None
+    for row, value in enumerate(values):
+        timeline.write(row, float(row), 1.0)
+        ring.write(row, [math.nan if value is None else value])
+        if sums is not None:
+            sums.write(row, [math.nan if value is None else value], 1.0)
+        elif row == asked_at:
+            sums = Sums.of(ring, [0], 20, timeline)
+    if sums is None:
+        sums = Sums.of(ring, [0], 20, timeline)
+    last = len(values) - 1
+    first = max(0, last - ago)
+    found = sums.between(0, first, last)
+    if found is None:
+        assert ago >= min(17, asked_at)
+        return
+    known = [value for value in values[first:] if value is not None]
+    assert found == (pytest.approx(sum(known), rel=1e-6, abs=1e-3), len(known))
+
+
+def test_means_are_kept_once_they_are_asked_for() -> None:
+    """The first question is answered from the samples, the next ones from sums: the same, and no other field's."""
+    history = History()
+    means = []
+    for second in range(40):
+        gpu = builders.gpu(power_w=100.0 + second, temperature_c=50.0)
+        window = history.append(builders.snapshot(builders.NOON + second, [gpu]))
+        means.append(window.mean(gpu, "power_w", 5))
+    assert means[10:] == [pytest.approx(100.0 + second - 2.0) for second in range(10, 40)]
+    kept = window._store.series[builders.uuid(0)].sums
+    assert kept is not None
+    assert kept.fields == {history.gpu_fields["power_w"]}
 
 
 def test_a_long_gap_is_not_filled_with_windows() -> None:
