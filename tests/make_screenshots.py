@@ -31,7 +31,6 @@ from gpumon.ui.board import BoardScreen  # noqa: E402
 from gpumon.ui.glyphs import Tier  # noqa: E402
 from gpumon.ui.palette import Palette, Theme  # noqa: E402
 from gpumon.ui.row import Row  # noqa: E402
-from gpumon.ui.stage import FrameReady  # noqa: E402
 from gpumon.ui.view import ViewState  # noqa: E402
 
 SECONDS = 631.0
@@ -106,7 +105,7 @@ async def take(shot: Shot, frame: Frame) -> list[Row]:
     view = ViewState(tier=shot.tier, has_color=palette.has_color, self_cpu_pct=0.3)
     app = GpumonApp(None, Config(), view, palette)
     async with app.run_test(size=shot.size) as pilot:
-        app.post_message(FrameReady(frame))
+        app.call_later(app.take, frame)
         await pilot.pause()
         for key in shot.keys:
             await pilot.press(key)

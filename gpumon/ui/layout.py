@@ -113,18 +113,17 @@ class _Drawing:
     def _subjects(self) -> list[Subject]:
         frame, view = self.frame, self.view
         gpus = frame.window.last.gpus
+        late = [is_stale(gpu, frame.window.interval_s) for gpu in gpus]
         known = self.charts.keep(
             ("states",),
-            (self.pace.version, [(alert.state, alert.finding.severity) for alert in frame.alerts], view.is_stale,
-             [is_stale(gpu, frame.window.interval_s) for gpu in gpus]),
+            (self.pace.version, [(alert.state, alert.finding.severity) for alert in frame.alerts], view.is_stale, late),
             lambda: states(frame, self.pace.shares, is_stale_frame=view.is_stale),
-        )  # fmt: skip
+        )
         chosen = view.gpu if any(gpu.uuid == view.gpu for gpu in gpus) else gpus[0].uuid if gpus else None
         children: dict[str, int] = {}
         for gpu in gpus:
             if gpu.mig_parent_uuid is not None:
                 children[gpu.mig_parent_uuid] = children.get(gpu.mig_parent_uuid, 0) + 1
-        interval_s = frame.window.interval_s
         return [
             Subject(
                 gpu,
@@ -132,9 +131,9 @@ class _Drawing:
                 self.pace.values.get(gpu.uuid, Values()),
                 children.get(gpu.uuid, 0),
                 view.part == "gpus" and gpu.uuid == chosen,
-                view.is_stale or is_stale(gpu, interval_s),
+                view.is_stale or is_late,
             )
-            for gpu in gpus
+            for gpu, is_late in zip(gpus, late, strict=True)
         ]
 
     def draw(self, widths: Widths, present: frozenset[Field]) -> None:

@@ -8,7 +8,9 @@ this off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from textual.widget import Widget
@@ -57,7 +59,7 @@ class Painter:
         screen = board.screen
         return (
             app.screen is screen  # is_current is true for a screen under a dialog as well
-            and board.size == app.size
+            and board.outer_size == app.size
             and len(screen.displayed_children) == 1  # a toast, a tooltip or any other widget would make it two
             and not self._output.is_stalled
             and not screen.selections
@@ -69,23 +71,27 @@ class Painter:
         if not self.may_paint(board):
             return False
         out = [SYNC_START] if self._output.has_sync else []
-        for y, start, end in spans:
-            out.append(f"\x1b[{y + 1};{start + 1}H")
-            self._cut(out, rows[y], start, end)
+        for y, of_row in groupby(spans, key=itemgetter(0)):
+            self._cut(out, rows[y], of_row)
         if self._output.has_sync:
             out.append(SYNC_END)
         self._output.write("".join(out))
         return True
 
-    def _cut(self, out: list[str], row: Row, start: int, end: int) -> None:
+    def _cut(self, out: list[str], row: Row, spans: Iterable[Span]) -> None:
+        """Spans of one row, from left to right."""
         sgr = self._sgr
-        x = 0
-        for text, style in row:
-            next_x = x + len(text)
-            if next_x > start:
-                part = text[max(0, start - x) : end - x]
-                code = sgr(style)
-                out.append(f"{code}{part}{RESET}" if code else part)
-                if next_x >= end:
-                    return
-            x = next_x
+        number = x = 0
+        for y, start, end in spans:
+            out.append(f"\x1b[{y + 1};{start + 1}H")
+            while True:
+                text, style = row[number]
+                next_x = x + len(text)
+                if next_x > start:
+                    part = text[max(0, start - x) : end - x]
+                    code = sgr(style)
+                    out.append(f"{code}{part}{RESET}" if code else part)
+                    if next_x >= end:
+                        break  # the next span may begin in this piece
+                x = next_x
+                number += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gpumon.ui.panels import cells, panel
@@ -36,6 +37,7 @@ class Plan(NamedTuple):
     """Rows of one GPU."""
 
 
+@lru_cache(maxsize=16)
 def plan(count: int, width: int, height: int, wanted: str | None = None) -> Plan:
     """Choose the richest density that fits without scrolling, and share out the rows."""
     density = _density(count, width, height, wanted)

@@ -60,6 +60,8 @@ class Terminal(LinuxDriver):
         self.has_sync = False
         self.is_gone = False
         self._out, self._write_max = _open_own(self._screen_fd)
+        self._is_own = self._out != self._screen_fd
+        """Writing to it does not block, and tells whether there was room."""
         self._wake_read, self._wake_write = os.pipe()
         self._pending = bytearray()
         self._lock = threading.RLock()
@@ -98,12 +100,9 @@ class Terminal(LinuxDriver):
             self._loop.call_soon_threadsafe(self._watch_output)
 
     def _send(self) -> None:
-        poller = select.poll()
-        poller.register(self._out, select.POLLOUT)
         while self._pending:
             try:
-                ready = poller.poll(0)
-                if not ready or not ready[0][1] & select.POLLOUT:
+                if not self._is_own and not _has_room(self._out):
                     return
                 sent = os.write(self._out, self._pending[: self._write_max])
             except BlockingIOError:
@@ -268,6 +267,13 @@ def _open_own(fd: int) -> tuple[int, int]:
         return os.open(os.ttyname(fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC), 1 << 16
     except OSError:
         return fd, SMALL_WRITE
+
+
+def _has_room(fd: int) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    ready = poller.poll(0)
+    return bool(ready) and bool(ready[0][1] & select.POLLOUT)
 
 
 def add_signal_handlers(loop: asyncio.AbstractEventLoop, app: Stage) -> None:

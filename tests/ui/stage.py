@@ -18,7 +18,6 @@ from gpumon.ui.app import GpumonApp
 from gpumon.ui.board import BoardScreen
 from gpumon.ui.palette import Palette, Theme
 from gpumon.ui.row import Row
-from gpumon.ui.stage import FrameReady
 from gpumon.ui.view import ViewState
 
 Story = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
@@ -55,7 +54,7 @@ def play(
         shown = view or ViewState(has_color=palette.has_color)
         app = GpumonApp(None, Config(), shown, palette)
         async with app.run_test(size=size) as pilot:
-            app.post_message(FrameReady(frame))
+            app.call_later(app.take, frame)
             await pilot.pause()
             await story(app, pilot)
 

@@ -19,7 +19,6 @@ from gpumon.ui.app import GpumonApp
 from gpumon.ui.panels.charts import Charts
 from gpumon.ui.row import Row
 from gpumon.ui.screens.detail import Page
-from gpumon.ui.stage import FrameReady
 from gpumon.ui.view import ViewState
 from terminal import PtyProgram, python
 from ui.stage import demo, lines, play, probed, screen_rows, style_at, text
@@ -225,7 +224,7 @@ def test_charts_cost_nothing_while_the_screen_is_not_shown() -> None:
         await pilot.press("a")
         before = plot.line.cache_info()
         for _ in range(3):
-            app.post_message(FrameReady(demo("throttled")))
+            app.call_later(app.take, demo("throttled"))
             await pilot.pause()
         assert plot.line.cache_info() == before
         await pilot.press("escape")
@@ -280,6 +279,15 @@ def test_a_rank_that_stands_still_says_for_how_long() -> None:
     assert line_of(told, "step").rstrip().endswith(" –")
     assert line_of(told, "no step for 6 min")
     assert "▄··" in line_of(told, "step")
+
+
+def test_jax_without_a_line_of_its_own_is_said_to_be_unseen() -> None:
+    """Nobody tells its steps: that is no program which has not done one yet."""
+    unknown = {"step": None, "step_s": None, "data_wait_s": None, "phase": None, "heartbeat_age_s": None}
+    for framework, words in (("jax", "steps not seen: gpumon.integrations.jax"), ("pytorch", "no step yet")):
+        reports = [rank(framework=framework, **unknown)]
+        shown = frame(snapshots(60, ranks=reports), jobs=[job()])
+        assert any(words in line for line in lines(page(shown, height=40)))
 
 
 def test_the_crosshair_reads_the_probes_charts_too() -> None:

@@ -17,7 +17,6 @@ from gpumon.sources.demo import DemoSource
 from gpumon.ui import selection
 from gpumon.ui.app import GpumonApp
 from gpumon.ui.palette import Palette
-from gpumon.ui.stage import FrameReady
 from gpumon.ui.view import ViewState
 
 Story = Callable[[GpumonApp, Pilot[Any]], Awaitable[None]]
@@ -37,7 +36,7 @@ def play(given: list[Frame], story: Story, config: Config | None = None, view: V
     async def run() -> None:
         app = GpumonApp(None, config or Config(), view or ViewState(), Palette("dark", 256))
         async with app.run_test(size=(120, 40)) as pilot:
-            app.post_message(FrameReady(given[0]))
+            app.call_later(app.take, given[0])
             await pilot.pause()
             await story(app, pilot)
 
@@ -58,7 +57,7 @@ def test_keys_before_the_first_frame_wait_for_it(throttled: list[Frame]) -> None
             await pilot.press("3", "enter", "question_mark")
             assert top(app) == "HelpScreen"
             await pilot.press("escape")
-            app.post_message(FrameReady(throttled[0]))
+            app.call_later(app.take, throttled[0])
             await pilot.pause()
             await pilot.pause()
             assert top(app) == "DetailScreen"
@@ -119,7 +118,7 @@ def test_moving_selects_a_gpu(throttled: list[Frame], keys: list[str], index: in
     async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press(*keys)
         assert selection.selected(throttled[0], app.view, "gpus") == index
-        app.post_message(FrameReady(throttled[1]))
+        app.call_later(app.take, throttled[1])
         await pilot.pause()
         assert selection.selected(throttled[1], app.view, "gpus") == index
 
@@ -175,7 +174,7 @@ def test_pause_holds_the_picture(throttled: list[Frame]) -> None:
     async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("space")
         assert app.view.paused_at_s == throttled[0].window.last.time_s
-        app.post_message(FrameReady(throttled[1]))
+        app.call_later(app.take, throttled[1])
         await pilot.pause()
         assert app.frame is not None
         assert app.frame.window is throttled[0].window
@@ -279,7 +278,7 @@ def test_bell_rings_once_for_a_new_critical_alert(config: Config, rings: int) ->
         rung = []
         app.bell = lambda: rung.append(1)  # type: ignore[method-assign]
         for frame in after:
-            app.post_message(FrameReady(frame))
+            app.call_later(app.take, frame)
             await pilot.pause()
         assert len(rung) == rings
 
@@ -292,7 +291,7 @@ async def story_without_ring(app: GpumonApp, pilot: Pilot[Any], later: list[Fram
     rung = []
     app.bell = lambda: rung.append(1)  # type: ignore[method-assign]
     for frame in later:
-        app.post_message(FrameReady(frame))
+        app.call_later(app.take, frame)
         await pilot.pause()
     assert not rung
 
@@ -314,7 +313,7 @@ def test_new_critical_takes_the_headline_of_a_paused_picture() -> None:
 
     async def story(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("space")
-        app.post_message(FrameReady(critical))
+        app.call_later(app.take, critical)
         await pilot.pause()
         assert app.frame is not None
         assert app.frame.window is before.window

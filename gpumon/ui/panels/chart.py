@@ -129,19 +129,17 @@ def sparkline(
     per_unit = steps / (high - low) if high > low else 0.0
     roles = (*[f"{role}-dim"] * (height - 1), role)
     red = ("harm",) * height
-    gap = _gap_cells(height, look)
-    cells = [
-        gap
-        if value is None
-        else _level_cells(
-            min(steps - 1, max(0, round((value - low) * per_unit))),
-            height,
-            look,
-            red if column < len(wrong) and wrong[column] else roles,
-        )
-        for column, value in enumerate(values)
-    ]
+    levels = [None if value is None else min(steps - 1, max(0, round((value - low) * per_unit))) for value in values]
+    plain = {level: _column(level, height, look, roles) for level in {*levels}}
+    cells = [plain[level] for level in levels]
+    for column, is_wrong in enumerate(wrong):
+        if is_wrong:
+            cells[column] = _column(levels[column], height, look, red)
     return _stacked(cells, count, height)
+
+
+def _column(level: int | None, height: int, look: Look, roles: tuple[str, ...]) -> Column:
+    return _gap_cells(height, look) if level is None else _level_cells(level, height, look, roles)
 
 
 @lru_cache(maxsize=4096)

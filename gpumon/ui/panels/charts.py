@@ -11,7 +11,16 @@ from typing import NamedTuple, TypeVar
 
 from gpumon.monitor import Frame
 from gpumon.rings import How
-from gpumon.ui.panels.chart import Chart, Look, Shares, budget_bar, limiter_band, sparkline, timeline
+from gpumon.ui.panels.chart import (
+    VISIBLE_LOSS_PCT,
+    Chart,
+    Look,
+    Shares,
+    budget_bar,
+    limiter_band,
+    sparkline,
+    timeline,
+)  # fmt: skip
 from gpumon.ui.row import Piece
 from gpumon.ui.view import ViewState
 
@@ -195,8 +204,8 @@ class Charts:
         return self.keep(("losses", count), (uuids, self.stamp(count)), lambda: self._seen(uuids, count))
 
     def _seen(self, uuids: tuple[str, ...], count: int) -> frozenset[str]:
-        worst = (part.worst() for uuid in uuids for part in self.slices(uuid, count) if part is not None)
-        return frozenset(name for name, share in worst if share >= 3.0)
+        parts = (part for uuid in uuids for part in self.slices(uuid, count))
+        return frozenset(part.worst()[0] for part in parts if part and max(part[1:]) >= VISIBLE_LOSS_PCT)
 
     def spark(
         self, subject: str, field: str, count: int, scale: tuple[float, float], role: str, *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gpumon.units import GIB
@@ -64,6 +65,7 @@ class Columns(NamedTuple):
         return TIMELINE_X + self.timeline
 
 
+@lru_cache(maxsize=16)
 def several_lines(width: int, widths: Widths, present: frozenset[Field], lines: int = 2) -> Columns:
     """R2: power over memory, temperature over clock, each pair in one column; tall screens give it more lines."""
     pair = max(2 * widths.power + 1, 2 * widths.memory + 1) if present & {"power", "memory"} else 0
@@ -80,6 +82,7 @@ def several_lines(width: int, widths: Widths, present: frozenset[Field], lines: 
     return Columns(lines, timeline, spark, pair, heat, heat, pair, 4, 10, has_decimals=True)
 
 
+@lru_cache(maxsize=16)
 def one_line(width: int, widths: Widths, present: frozenset[Field]) -> Columns:
     """R1: numbers, from 110 columns on with sparklines and a budget bar."""
     if width >= SPARKS_FROM:

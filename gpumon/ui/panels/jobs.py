@@ -120,6 +120,8 @@ def job_lines(frame: Frame, view: ViewState, width: int, height: int) -> JobLine
 
 
 def _load(job: Job, trainer: Process, processes: Mapping[int, Process]) -> _Load:
+    if not job.helpers.get(trainer.pid):
+        return _Load(trainer.cpu_pct)
     family = [trainer, *(processes[pid] for pid in job.helpers.get(trainer.pid, ()) if pid in processes)]
     known = [member.cpu_pct for member in family if member.cpu_pct is not None]
     workers = workers_of(job, trainer.pid, processes)
