@@ -80,5 +80,8 @@ def _notes(told: Told) -> Sequence[Piece]:
         notes.insert(0, (f"waits for a batch for {units.duration(rank.waiting_s)}", "bold data-text"))
     if pace.step_s is None:
         silent = "" if rank.heartbeat_age_s is None else f" for {units.duration(rank.heartbeat_age_s)}"
-        notes.append((f"no step{silent}" if rank.step else "no step yet", ""))
+        if rank.step is None and rank.framework == "jax":
+            notes.append(("steps not seen: gpumon.integrations.jax", "muted"))
+        else:
+            notes.append((f"no step{silent}" if rank.step else "no step yet", ""))
     return notes
