@@ -182,6 +182,15 @@ def test_straggler_by_the_parts_of_a_step(tmp_path: Path, clock: Clock) -> None:
     assert (finding.subject.gpu, finding.confidence) == (2, "likely")
 
 
+@pytest.mark.parametrize(("copies_s", "severity"), [(0.07, "critical"), (0.03, "warning"), (0.012, None)])
+def test_copies_that_the_device_timed(tmp_path: Path, clock: Clock, copies_s: float, severity: str | None) -> None:
+    """Their share of each step is what the rule says of them; a twentieth is nothing to speak of."""
+    found = findings(watched(tmp_path, clock, lambda *_: {"wait_s": 0.002, "h2d_ns": int(2 * copies_s * S)}))
+    assert (found["h2d-slow"].severity if "h2d-slow" in found else None) == severity
+    if severity is not None:
+        assert found["h2d-slow"].evidence[0].value == pytest.approx(100 * copies_s / STEP_S, abs=1.0)
+
+
 def test_a_loss_that_is_nan(tmp_path: Path, clock: Clock) -> None:
     flags = layout.LOSS_IS_KNOWN | layout.LOSS_IS_NAN
     found = findings(watched(tmp_path, clock, lambda _, half: {"flags": flags if half > 200 else layout.LOSS_IS_KNOWN}))

@@ -43,8 +43,8 @@ def lightning_module(module: Any) -> None:
     copy = copied(original)
 
     @wraps(original)
-    def called(self: Any, hook_name: str, *args: Any) -> Any:
-        return (copy if hook_name == "transfer_batch_to_device" else original)(self, hook_name, *args)
+    def called(self: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
+        return (copy if hook_name == "transfer_batch_to_device" else original)(self, hook_name, *args, **kwargs)
 
     owner._call_batch_hook = called
 
