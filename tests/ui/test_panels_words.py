@@ -292,6 +292,16 @@ def test_recovered_alerts_turn_grey_and_at_most_three_stay() -> None:
     assert sum(key is not None for key in lines.keys) == 4
 
 
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_every_rule_has_a_blank_behind_its_name(rule: str) -> None:
+    """Whatever else is listed, what follows the names stands in one column."""
+    listed = (alert(finding=finding("xid")), alert(finding=finding(rule, 1)))
+    lines = alerts.alert_lines(msgspec.structs.replace(last(throttled()), alerts=listed), ViewState(), 80, 4)
+    first, second = texts(lines.rows)[1:3]
+    assert f" {rule} " in second
+    assert first.index("firing") == second.index("firing")
+
+
 @pytest.mark.parametrize(
     ("view", "width", "keys"),
     [

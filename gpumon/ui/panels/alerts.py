@@ -13,6 +13,7 @@ from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import ViewState, alert_key
 
 RULE_CELLS = 14
+"""At least; a longer name that is listed widens the column for all."""
 RECOVERED_SHOWN = 3
 RECOVERED_S = 3600.0
 """A recovered alert stays on the overview for an hour; in the log for ever."""
@@ -52,9 +53,10 @@ def alert_lines(frame: Frame, view: ViewState, width: int, height: int) -> Alert
     selected = known.index(view.alert) if view.alert in known else 0
     if len(alerts) > room > 0:
         first = min(max(view.alert_offset, selected - room + 1), selected, len(alerts) - room)
+    rule_cells = max([RULE_CELLS, *(len(alert.finding.rule) + 1 for alert in alerts)])
     for alert, key in list(zip(alerts, known, strict=True))[first : first + room]:
         is_selected = view.part == "alerts" and key == known[selected]
-        rows.append(_line(alert, frame, width, is_selected=is_selected))
+        rows.append(_line(alert, frame, width, rule_cells, is_selected=is_selected))
         keys.append(key)
     blank = height - len(rows)
     return AlertLines((*rows[:height], *[fill((), width)] * blank), (*keys[:height], *[None] * blank))
@@ -67,7 +69,7 @@ def _quiet(frame: Frame) -> str:
     return f"{text} Rules that could not judge: {abstained} (a lists why)." if abstained else text
 
 
-def _line(alert: Alert, frame: Frame, width: int, *, is_selected: bool) -> Row:
+def _line(alert: Alert, frame: Frame, width: int, rule_cells: int, *, is_selected: bool) -> Row:
     now_s = frame.window.last.time_s
     is_firing = alert.is_firing()
     glyph, style = mark_of(alert)
@@ -79,7 +81,7 @@ def _line(alert: Alert, frame: Frame, width: int, *, is_selected: bool) -> Row:
         (glyph, style),
         (" " + units.clock(alert.since_s, "%H:%M"), style),
         ("  " + left(where(alert, frame.window.last.gpus), 8), "bold" if is_selected else plain),
-        (left(alert.finding.rule, RULE_CELLS), plain),
+        (left(alert.finding.rule, rule_cells), plain),
         (left(state, 16) + " ", style if is_firing else "muted"),
     ]
     used = sum(cells(text) for text, _ in pieces)
