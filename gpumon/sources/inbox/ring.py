@@ -209,7 +209,8 @@ def _report(raw: bytes, at: int, now: Now) -> Report | None:
         return None
     if timed != _NOTHING_TIMED and max([0 if part == layout.UNKNOWN else part for part in timed]) > _MOST:
         return None
-    if max(slot.since_ns, slot.beat_ns, slot.pause_since_ns) > slot.mono_ns + _AHEAD_NS:
+    latest_ns = slot.mono_ns + _AHEAD_NS
+    if slot.since_ns > latest_ns or slot.beat_ns > latest_ns or slot.pause_since_ns > latest_ns:
         return None
     return (slot, raw, at) if _is_possible(slot) and _is_of_now(slot, now) else None
 
