@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.model import Gpu, Host, Job, Process, Rank, Snapshot
 from gpumon.signals import (
+    LEAST_STACKS,
     busy_pct,
     is_in_step,
     is_throttled,
@@ -26,7 +27,28 @@ _COOL_AFTER_S = 30.0
 _COOL_KNOWN_S = 10.0
 _IDLE_TAU_S = 20.0
 _PEER_TAU_S = 4.0
+_STACKS_TAU_S = 30.0
 _PEER_PCT = 10.0
+
+
+class _Stacks:
+    """How often a process was found waiting for data of late, where its stack is sampled."""
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int] | None = None
+        self._seen = self._waited = 0.0
+
+    def share(self, stacks: int, waits: int, passed_s: float) -> float | None:
+        """The share with what came since the last call; None while that says nothing."""
+        before, self._before = self._before, (stacks, waits)
+        if before is None or stacks < before[0]:
+            self._seen = self._waited = 0.0
+            return None
+        fade = math.exp(-passed_s / _STACKS_TAU_S)
+        self._seen = self._seen * fade + stacks - before[0]
+        self._waited = self._waited * fade + max(0, waits - before[1])
+        # One that was never found waiting may have a loader that no table knows.
+        return min(1.0, self._waited / self._seen) if waits and self._seen >= LEAST_STACKS else None
 
 
 class _Learned:
@@ -40,6 +62,7 @@ class _Learned:
         self.idle_w: float | None = None
         self.wait_share: float | None = None
         """Of a step, by the probe; None where none reports."""
+        self.stacks = _Stacks()
         self.wait_for_s = 0.0
         """How much longer that may be taken for now: a step may be longer than an interval."""
         self.lost_pct: float | None = None
@@ -61,7 +84,9 @@ class _Learned:
         self.cool_for_s += passed_s
 
     def measure(self, rank: Rank, passed_s: float) -> float | None:
-        """Share of its time that a process waits for data, as its probe measures it."""
+        """Share of its time that a process waits for data, as its probe measures it or its stacks show."""
+        if rank.sampled_stacks is not None:
+            return self.stacks.share(rank.sampled_stacks, rank.sampled_waits or 0, passed_s)
         if rank.step_s and rank.data_wait_s is not None:
             self.wait_share = min(1.0, rank.data_wait_s / rank.step_s)
             self.wait_for_s = 3 * rank.step_s

@@ -116,6 +116,12 @@ def parser() -> _Parser:
     run_verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --; its exit code is ours")
     attach = add_verb("attach", help="switch the probe on in a Python process that runs already (Python 3.14+)")
     attach.add_argument("pid", metavar="PID", type=int, help="its number")
+    attach.add_argument(
+        "--sample",
+        action="store_true",
+        help="do not enter it; look at its stack from outside now and then, with py-spy",
+    )
+    attach.add_argument("--for", dest="seconds", metavar="TIME", help="how long to sample (default: until Ctrl-C)")
     explain = add_verb("explain", help="what a rule sees, why it matters, what to do")
     explain.add_argument("rule", metavar="RULE", nargs="?", default=None, help="a rule's name; without it, the list")
     config = add_verb("config", help="the effective configuration, commented")
@@ -254,8 +260,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _attach(options: argparse.Namespace) -> int:
-    from gpumon.commands import attach
+    from gpumon.commands import attach, sampling
+    from gpumon.commands.diagnose import seconds_of
 
+    if "sample" in options:
+        return sampling.run(options.pid, seconds_of(options.seconds) if "seconds" in options else None)
+    if "seconds" in options:
+        raise UsageError("--for: says how long to sample; it goes with --sample")
     return attach.run(options.pid)
 
 

@@ -108,7 +108,8 @@ class EndingFold:
             if any(pid in processes for pid in job.trainers):
                 self._see(job, snapshot, processes)
         told = {event.pid: event for event in snapshot.events if event.kind == "process-exit" and event.pid is not None}
-        reports = {rank.pid: rank.phase for rank in snapshot.ranks}
+        # Who only looks from outside learns of no farewell.
+        reports = {rank.pid: rank.phase for rank in snapshot.ranks if not rank.is_sampled}
         for life in list(self._lives.values()):
             for pid, trainer in life.trainers.items():
                 if pid in reports:

@@ -105,6 +105,8 @@ RANK_FIELDS = (
     "inactive_split_bytes",
     "alloc_retries",
     "ooms",
+    "sampled_stacks",
+    "sampled_waits",
 )
-"""What the probe reports of one training process; ``step``, ``alloc_retries`` and ``ooms`` are cumulative."""
+"""What the probe reports of one training process; ``step`` and the counts from ``alloc_retries`` on are cumulative."""
 VOLUME_FIELDS = ("free_bytes",)

@@ -307,6 +307,15 @@ class Rank(Value, frozen=True, kw_only=True):
     """native, cuda-malloc-async."""
     heartbeat_age_s: float | None = None
     """Since the last step, eval batch or start of a checkpoint; not since the last report."""
+    sampled_stacks: int | None = None
+    """No probe: its main thread's stack was looked at from outside, so many times since that began."""
+    sampled_waits: int | None = None
+    """Times that it waited for data then."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether all that is known was seen from outside, now and then: a share with an error, and no step."""
+        return self.sampled_stacks is not None
 
 
 class Event(Value, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ THERMAL = ("sw_thermal", "hw_thermal", "hw_power_brake")
 """Limiters that are a fault while they hold the clock; sw_power_cap is normal at full load."""
 VIDEO_PCT = 5.0
 """From this share of the time on an encoder or decoder is at work."""
+LEAST_STACKS = 20
+"""Fewer samples of a stack prove nothing about a share of time."""
 _ACTIVE_PCT = 5.0
 
 

@@ -7,10 +7,10 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from gpumon.model import Job, Rank
-from gpumon.rules.measured import percentile, rhythm, steps_of
+from gpumon.rules.measured import Sampled, percentile, rhythm, sampled_of, steps_of
 from gpumon.rules.memory import increase
 from gpumon.rules.standstill import cause_of, culprit_of, member_of
-from gpumon.signals import trainer_of
+from gpumon.signals import LEAST_STACKS, trainer_of
 from gpumon.window import Window
 
 LOOK_S = 60.0
@@ -40,6 +40,10 @@ class Pace(NamedTuple):
     every: int | None = None
     """Every so many steps one stalls."""
     samples_per_s: float | None = None
+    is_sampled: bool = False
+    """No step is known: its stack is looked at now and then."""
+    sampled: Sampled | None = None
+    """What that showed."""
 
     @property
     def steps_per_s(self) -> float | None:
@@ -49,6 +53,9 @@ class Pace(NamedTuple):
 
 def pace_of(window: Window, rank: Rank) -> Pace:
     """How long the steps of a rank take; a rank that has not done one for a while has no pace."""
+    if rank.is_sampled:
+        sampled = sampled_of(window, rank, LOOK_S)
+        return Pace(wait_pct=None if sampled is None else sampled.wait_pct, is_sampled=True, sampled=sampled)
     found = steps_of(window, rank, LOOK_S)
     if found is not None:
         step_s: float | None = found.step_s
@@ -100,6 +107,7 @@ def job_pace(paces: Sequence[Pace]) -> Pace:
         step_s=sum(steps) / len(steps) if steps else None,
         wait_pct=max(waits, default=None),
         samples_per_s=sum(samples) if samples else None,
+        is_sampled=any(pace.is_sampled for pace in paces),
     )
 
 
@@ -132,6 +140,25 @@ def wait_shares(lengths: Sequence[float | None], waits: Sequence[float | None]) 
         100.0 * min(1.0, wait / length) if length and wait is not None else None
         for length, wait in zip(lengths, waits, strict=True)
     ]
+
+
+def sampled_shares(stacks: Sequence[float | None], waits: Sequence[float | None]) -> list[float | None]:
+    """Share of samples that waited, column by column: each of the last twenty samples or a few more."""
+    known: list[tuple[float, float]] = []
+    found: list[float | None] = []
+    for seen, waited in zip(stacks, waits, strict=True):
+        if seen is None or waited is None:
+            found.append(None)
+            continue
+        if known and seen < known[-1][0]:
+            known = []  # somebody began anew
+        known.append((seen, waited))
+        while len(known) > 1 and seen - known[1][0] >= LEAST_STACKS:
+            del known[0]
+        count = seen - known[0][0]
+        is_enough = count >= LEAST_STACKS
+        found.append(100.0 * (waited - known[0][1]) / count if is_enough else None)
+    return found
 
 
 def rank_on(window: Window, uuid: str) -> Rank | None:

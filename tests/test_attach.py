@@ -21,6 +21,7 @@ from gpumon.sources.inbox.inbox import Inbox
 PYTHON314 = shutil.which("python3.14")
 needs_314 = pytest.mark.skipif(PYTHON314 is None, reason="no Python 3.14 here")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+PYTHON = sys.executable
 is_old = sys.version_info < attach.LEAST
 
 OPTIMIZER = """
@@ -52,10 +53,12 @@ def started(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}
     ) as process:
         assert process.stdout is not None
-        if says_ready:
-            assert process.stdout.readline() == b"ready\n"
-        yield process
-        process.kill()
+        try:
+            if says_ready:
+                assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def refusal(capsys: pytest.CaptureFixture[str], pid: int | str) -> str:
@@ -111,16 +114,18 @@ def test_what_is_no_python_names_its_python_children(capsys: pytest.CaptureFixtu
 
 @pytest.mark.skipif(not is_old, reason="this Python can be entered")
 def test_older_pythons(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version that runs there, the one it takes, and what to do; py-spy only where it is installed."""
+    """The version that runs there, the one it takes, and what to do; sampling needs py-spy."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with started(idle()) as process:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with started(idle(python=PYTHON)) as process:
         said = refusal(capsys, process.pid)
         version = f"{sys.version_info[0]}.{sys.version_info[1]}"
         assert f"runs Python {version}, and only 3.14 and later can be entered from outside" in said
         assert "start it with: gpumon run -- python" in said
-        assert "py-spy" not in said
+        sampling = f"or sample it from outside: gpumon attach --sample {process.pid}"
+        assert f"{sampling}, which takes py-spy" in said
         (tmp_path / "py-spy").touch(mode=0o755)
-        assert f"py-spy dump --pid {process.pid} shows where it is" in refusal(capsys, process.pid)
+        assert refusal(capsys, process.pid).endswith(f"{sampling}\n")
 
 
 @needs_root
@@ -149,7 +154,7 @@ def test_ptrace_scope(monkeypatch: pytest.MonkeyPatch, scope: int, capable: bool
         return b"Name:\tpython\nCapEff:\t%016x\n" % (1 << 19 if capable else 0)
 
     monkeypatch.setattr(attach, "read", read)
-    reason = attach._ptrace_rule(1)
+    reason = attach.ptrace_rule(1)
     assert reason is None if words is None else words in (reason or "")
     if words is not None and scope < 3:
         assert "sudo sysctl kernel.yama.ptrace_scope=0" in (reason or "")
@@ -158,8 +163,9 @@ def test_ptrace_scope(monkeypatch: pytest.MonkeyPatch, scope: int, capable: bool
 def test_a_child_may_be_entered_under_scope_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach, "read", lambda path, _=0: b"1\n" if path.endswith("scope") else b"\nCapEff:\t0\n")
     with started(["sleep", "60"], says_ready=False) as process:
-        assert attach._ptrace_rule(process.pid) is None
-        assert attach._ptrace_rule(os.getppid()) is not None
+        assert attach.ptrace_rule(process.pid) is None
+        assert attach.ptrace_rule(os.getppid()) is not None
+        assert attach.ptrace_rule(process.pid, by_a_child=True) is not None
 
 
 def test_a_process_that_has_a_probe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -132,3 +132,34 @@ def test_what_goes_on_does_not_stand_still() -> None:
     assert steps.standstill_of(window, window.jobs[0]) is None
     plain = frame(snapshots(60, gpus=[gpu()], processes=[process()]), jobs=[job()]).window
     assert steps.standstill_of(plain, plain.jobs[0]) is None
+
+
+def sampled(stacks: int, waits: int) -> Rank:
+    return Rank(pid=4242, sampled_stacks=stacks, sampled_waits=waits)
+
+
+def test_a_sampled_rank_has_a_wait_with_its_error_and_no_step() -> None:
+    """Of a hundred looks in a minute thirty waited: Wilson's interval; under twenty looks nothing is claimed."""
+    window = told([sampled(7 + 2 * second, second * 2 * 3 // 10) for second in range(51)])
+    pace = steps.pace_of(window, window.last.ranks[0])
+    assert (pace.step_s, pace.wait_pct, pace.is_sampled) == (None, pytest.approx(30.0), True)
+    assert pace.sampled is not None
+    assert pace.sampled.stacks == 100
+    assert (pace.sampled.low_pct, pace.sampled.high_pct) == pytest.approx((21.9, 39.6), abs=0.05)
+    few = told([sampled(2 * second, second) for second in range(10)])
+    assert steps.pace_of(few, few.last.ranks[0]) == Pace(is_sampled=True)
+
+
+def test_counts_that_began_anew_are_not_taken_for_steps_back() -> None:
+    window = told(
+        [*[sampled(500 + second, 100) for second in range(30)], *[sampled(second, second) for second in range(31)]]
+    )
+    pace = steps.pace_of(window, window.last.ranks[0])
+    assert pace.sampled is not None
+    assert (pace.sampled.stacks, pace.sampled.wait_pct) == (58, pytest.approx(100.0 * 30 / 58))
+
+
+def test_the_wait_of_samples_over_time_is_told_of_twenty_at_least() -> None:
+    stacks = [0.0, 10.0, None, 20.0, 30.0, 5.0, 15.0, 25.0]
+    waits = [0.0, 10.0, None, 10.0, 20.0, 0.0, 5.0, 5.0]
+    assert steps.sampled_shares(stacks, waits) == [None, None, None, 50.0, 50.0, None, None, 25.0]

@@ -11,15 +11,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpumon import text
 from gpumon.errors import UsageError
 from gpumon.probe import FOLDER
-from gpumon.probe._gpumon_probe import layout
 from gpumon.sources.host import cgroup
 from gpumon.sources.host.proc import read_stat, user_name
 from gpumon.sources.host.procfs import number_after, parse_status, pids_in, read, read_link
+from gpumon.sources.inbox.sampled import teller_of
 
 LEAST = (3, 14)
 """``sys.remote_exec`` came with it; older interpreters have no way in that is safe."""
@@ -82,7 +82,7 @@ def run(pid: int) -> int:
         UsageError: it cannot be done; names the rule that forbids it, and what to do instead.
     """
     target = target_of(pid)
-    if _is_watched(target):
+    if told_by(target) == "probe":
         sys.stdout.write(f"gpumon: process {pid} has a probe already; gpumon shows what it tells\n")
         return 0
     _refuse(target)
@@ -125,48 +125,62 @@ def _version(program: str, maps: bytes) -> tuple[int, int] | None:
     return None if built_for is None else (3, int(built_for[1]))
 
 
-def _is_watched(target: Target) -> bool:
-    """Whether its probe writes already."""
+def told_by(target: Target) -> Literal["probe", "sampler"] | None:
+    """Who writes about it already."""
     environment = {os.fsdecode(name): os.fsdecode(value) for name, value in target.environment.items()}
-    name = f"{target.pid}.{target.started_ticks}"
-    return any(Path(place, name).exists() for place in layout.directories(environment, target.uid))
+    return teller_of(target.pid, target.uid, environment)
 
 
 # --- what forbids it -----------------------------------------------------------------------------
 
 
-def _refuse(target: Target) -> None:
-    """Raise for the first rule that forbids it, the one nothing can be done about before the others."""
+def refuse_what_is_not_ours(target: Target, act: str, command: str) -> None:
+    """Raise where no way in may be tried: gpumon itself, another user's process, one without Python.
+
+    Args:
+        target: The process.
+        act: What only its user may do.
+        command: That does it, to be followed by the number.
+    """
     pid = target.pid
     if pid == os.getpid():
         raise UsageError(f"attach: process {pid} is gpumon itself")
     if target.uid != os.geteuid():
         user = user_name(target.uid)
         raise UsageError(
-            f"attach: process {pid} is {user}'s, and only {user} may switch a probe on in it: "
-            f"sudo -u {user} gpumon attach {pid}"
+            f"attach: process {pid} is {user}'s, and only {user} may {act}: sudo -u {user} {command} {pid}"
         )
     if target.version is None:
         if not target.program:
-            raise UsageError(f"attach: process {pid} may not be looked into (it is protected); {_start_again()}")
+            raise UsageError(f"attach: process {pid} may not be looked into (it is protected); {start_again()}")
         raise UsageError(f"attach: process {pid} is no Python process ({_name(target)}){_python_children(pid)}")
+
+
+def _refuse(target: Target) -> None:
+    """Raise for the first rule that forbids it, the one nothing can be done about before the others."""
+    pid = target.pid
+    refuse_what_is_not_ours(target, "switch a probe on in it", "gpumon attach")
+    assert target.version is not None
     if target.version < LEAST:
         raise UsageError(
             f"attach: process {pid} runs Python {_dotted(target.version)}, and only {_dotted(LEAST)} and later can be "
-            f"entered from outside; {_start_again()}{_py_spy(pid)}"
+            f"entered from outside; {start_again()}{_from_outside(pid)}"
         )
     if target.environment.get(b"PYTHON_DISABLE_REMOTE_DEBUG") or b"disable-remote-debug" in _arguments(pid):
         raise UsageError(
             f"attach: process {pid} was started so that nobody may enter it "
-            f"(PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug); {_start_again()}"
+            f"(PYTHON_DISABLE_REMOTE_DEBUG, -X disable-remote-debug); {start_again()}{_from_outside(pid)}"
         )
-    reason = _ptrace_rule(pid)
+    reason = ptrace_rule(pid)
     if reason is not None:
-        raise UsageError(f"attach: process {pid}: {reason}; or {_start_again()}{_py_spy(pid)}")
+        raise UsageError(f"attach: process {pid}: {reason}; or {start_again()}")
 
 
-def _ptrace_rule(pid: int) -> str | None:
-    """What the kernel's rule about entering processes says; None where it allows it."""
+def ptrace_rule(pid: int, *, by_a_child: bool = False) -> str | None:
+    """What the kernel's rule about entering processes says; None where it allows it.
+
+    ``by_a_child``: a program that we start is to do it, which is no parent of anybody.
+    """
     scope = number_after(b"\n" + (read("/proc/sys/kernel/yama/ptrace_scope") or b""), b"\n") or 0
     own = read("/proc/self/status") or b""
     at = own.find(b"\nCapEff:")
@@ -174,7 +188,7 @@ def _ptrace_rule(pid: int) -> str | None:
     is_capable = bool(words) and bool(int(words[0], 16) & _CAP_SYS_PTRACE)
     if scope >= 3:
         return "the kernel lets nobody enter a process (kernel.yama.ptrace_scope is 3, until the next boot)"
-    if is_capable or scope == 0 or (scope == 1 and _descends(pid, os.getpid())):
+    if is_capable or scope == 0 or (scope == 1 and not by_a_child and _descends(pid, os.getpid())):
         return None
     who = "a parent may enter its children" if scope == 1 else "an administrator may enter processes"
     return (
@@ -202,23 +216,35 @@ def _check_reach(target: Target, place: Path) -> None:
         except OSError:
             is_same = False
         if not is_same:
-            known = cgroup.parse_place(read(f"/proc/{target.pid}/cgroup"))
-            container = None if known is None else cgroup.container_id(known)
+            container = container_of(target.pid)
             inside = f"container {container}" if container else "a container or a file system of its own"
             command = f"docker exec {container} gpumon attach PID" if container else "gpumon attach PID, inside"
             raise UsageError(
                 f"attach: process {target.pid} runs in {inside} and does not see gpumon's files: "
-                f"{command} (with its PID there) where gpumon is installed in it; or {_start_again()}"
+                f"{command} (with its PID there) where gpumon is installed in it; or {start_again()}"
             )
 
 
-def _start_again() -> str:
+def container_of(pid: int) -> str | None:
+    """The container that it runs in, where that shows."""
+    known = cgroup.parse_place(read(f"/proc/{pid}/cgroup"))
+    return None if known is None else cgroup.container_id(known)
+
+
+def start_again() -> str:
+    """What always works."""
     return "start it with: gpumon run -- python …"
 
 
-def _py_spy(pid: int) -> str:
-    """What py-spy shows without entering, where there is one."""
-    return f"; py-spy dump --pid {pid} shows where it is" if shutil.which("py-spy") else ""
+def _from_outside(pid: int) -> str:
+    """What can be seen without entering."""
+    needs = "" if py_spy() else ", which takes py-spy (pip install py-spy)"
+    return f"; or sample it from outside: gpumon attach --sample {pid}{needs}"
+
+
+def py_spy() -> str | None:
+    """The program, on the PATH or beside the Python that runs this."""
+    return shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
 
 
 def _python_children(pid: int) -> str:
@@ -285,9 +311,7 @@ def _call(target: Target, script: Path) -> None:
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         said = text.clean(lines[-1]) if lines else f"exit {done.returncode}"
-        raise UsageError(
-            f"attach: process {target.pid} cannot be entered: {said}; {_start_again()}{_py_spy(target.pid)}"
-        )
+        raise UsageError(f"attach: process {target.pid} cannot be entered: {said}; {start_again()}")
 
 
 def _interpreter(target: Target) -> list[str]:

@@ -80,7 +80,8 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
         main thread loading by itself. With the probe, over 20 steps or more: at least 10 % of their time (20 % is
         critical) is spent waiting for the next batch while the GPU idles, whatever the reason. A GPU that waits while
         the main thread sleeps and the loader shows no reason is information only; so is one of which a log shows no
-        processes.
+        processes. Where somebody samples the stack of an older Python (gpumon attach --sample), the share of samples
+        that wait counts like the probe's, as far as it is certain: by the lower end of its 95 % interval.
 
     Why it matters:
         Waiting for data is the most common cause of an expensive GPU doing little, and mostly a small change cures
@@ -130,7 +131,8 @@ def _all_waits(
 
 def _is_little(seen: Sequence[Waiting], limits: Limits) -> bool:
     """Even one after the other their waits would not count: nearly always so, and seen at once."""
-    least = limits.waits_pct if all(one.steps is None for one in seen) else limits.probe_waits_pct
+    is_outside = all(one.steps is None and one.sampled is None for one in seen)
+    least = limits.waits_pct if is_outside else limits.probe_waits_pct
     return sum(one.share_pct for one in seen) < 0.7 * least
 
 
@@ -139,7 +141,7 @@ def _of_few(seen: Sequence[Waiting]) -> Waits:
 
 
 def _least(waits: Waits, limits: Limits) -> float:
-    return limits.probe_waits_pct if waits.measured() else limits.waits_pct
+    return limits.probe_waits_pct if waits.measured() or waits.sampled() else limits.waits_pct
 
 
 def _unreadable(
@@ -156,13 +158,17 @@ def _unreadable(
 def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding | None:
     share, measured, gpus = waits.share_pct, waits.measured(), [one.gpu for one in waits.group]
     least = _least(waits, limits)
-    strength = share / least
+    is_sampled = bool(waits.sampled()) and not measured
+    is_known = bool(measured) or is_sampled
+    sure = min(share, max(one.low_pct for one in waits.sampled())) if is_sampled else share
+    strength = sure / least
     if strength < 0.8 or not gpus:
         return None
     trainers = {one.trainer.pid: one.trainer for one in waits.group if one.trainer is not None}
-    intake = intake_of(window, job, tuple(trainers.values()), waits_of(window, gpus, limits.window_s), measured)
+    weights = waits_of(window, gpus, limits.window_s)
+    intake = intake_of(window, job, tuple(trainers.values()), weights, measured, is_sampled=is_sampled)
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
-    if cause is None and not measured:
+    if cause is None and not is_known:
         return None
     if not _is_lasting(waits.quarters_pct, least):
         strength = min(strength, 0.9)
@@ -171,10 +177,10 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
     is_together = is_in_step(job, {process.pid: process for process in window.last.processes})
     return Finding(
         rule="data-starved",
-        severity=_severity(job, intake, cause, share, limits, is_measured=bool(measured)),
-        confidence=_confidence(cause, is_measured=bool(measured)),
+        severity=_severity(job, intake, cause, sure, limits, is_measured=is_known),
+        confidence="likely" if is_sampled else _confidence(cause, is_measured=is_known),
         subject=part_of(job, gpus) if is_together else subject_of(job, gpus),
-        summary=f"{who} wait{'s' * (len(gpus) == 1)} for data {share:.0f}% of the time",
+        summary=f"{who} wait{'s' * (len(gpus) == 1)} for data {share:.0f}% of the time{', sampled' * is_sampled}",
         strength=strength,
         cause=cause.id if cause is not None else None,
         cause_text=cause.text if cause is not None else "unknown: the loader shows no reason",
@@ -214,6 +220,9 @@ def _confidence(cause: Cause | None, *, is_measured: bool) -> Confidence:
 def _shares(window: Window, waits: Waits, intake: Intake, limits: Limits) -> Iterator[Evidence]:
     value = float(round(waits.share_pct))
     measured = [(one.steps, one.rank) for one in waits.group if one.steps is not None and one.rank is not None]
+    if not measured and waits.sampled():
+        yield from _sampled(waits, value, limits)
+        return
     if not measured:
         judged_by = f"≥ {limits.waits_pct:g}% of {limits.window_s:g} s"
         yield Evidence(name="waits for data", value=value, unit="%", judged_by=judged_by, field=SERIES)
@@ -232,6 +241,20 @@ def _shares(window: Window, waits: Waits, intake: Intake, limits: Limits) -> Ite
         is_workers = rhythm.every == intake.per_rank()
         judged_by = f"= {rhythm.every} workers" if is_workers else f"{intake.per_rank()} workers per GPU"
         yield Evidence(name="rhythm", value=f"every {units.ordinal(rhythm.every)} step stalls", judged_by=judged_by)
+
+
+def _sampled(waits: Waits, value: float, limits: Limits) -> Iterator[Evidence]:
+    most = max(waits.sampled(), key=lambda one: one.low_pct)
+    interval = f"95% between {most.low_pct:.0f} and {most.high_pct:.0f}%"
+    yield Evidence(
+        name="waits for data, sampled",
+        value=value,
+        unit="% of the time",
+        judged_by=f"{interval}; ≥ {limits.probe_waits_pct:g}%",
+        field=SERIES,
+    )
+    found = float(round(most.wait_pct))
+    yield Evidence(name="main thread found waiting", value=found, unit=f"% of {most.stacks} stacks")
 
 
 # --- waits without a sign of the cause -----------------------------------------------------------

@@ -122,7 +122,7 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         if trainer is None or rolls_out(job, trainer):
             continue
         rank = window.rank_of(trainer.pid)
-        has_probe = rank is not None
+        has_probe = rank is not None and not rank.is_sampled
         seconds = limits.probe_window_s if has_probe else limits.window_s
         picture = picture_of(window, gpu, seconds) if trained_s >= seconds - window.interval_s else None
         if picture is None or picture.kind != "host" or picture.busy_pct < limits.busy_at_least_pct:

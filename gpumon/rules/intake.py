@@ -55,7 +55,7 @@ class Intake(NamedTuple):
     """A pin-memory thread runs; None where the threads' names cannot be read."""
     to_gpu_bytes_per_s: float | None
     is_measured: bool
-    """A probe measured that the job waits for data."""
+    """A probe measured that the job waits for data, or its stacks showed it."""
     copy_pct: float | None
     """Share of a step spent copying to the device, by the probe."""
 
@@ -106,6 +106,8 @@ def intake_of(
     trainers: tuple[Process, ...],
     waits: Weights,
     measured: Sequence[Steps] = (),
+    *,
+    is_sampled: bool = False,
 ) -> Intake:
     """Read the loaders of some ranks of a job while their GPUs waited; an evaluation in between counts for nothing."""
     host = window.last.host
@@ -152,7 +154,7 @@ def intake_of(
         to_gpu_bytes_per_s=mean_of(
             window.mean(uuid, "pcie_rx_bytes_per_s", waits.seconds) for one in trainers for uuid in one.gpu_memory_bytes
         ),
-        is_measured=bool(measured),
+        is_measured=bool(measured) or is_sampled,
         copy_pct=mean_of(steps.copy_pct for steps in measured),
     )
 

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
+from math import sqrt
 from typing import NamedTuple
 
 from gpumon.model import Rank
+from gpumon.signals import LEAST_STACKS
 from gpumon.window import Window
 
 LEAST_STEPS = 20
@@ -16,6 +18,8 @@ LEAST_STEPS = 20
 _LONGEST_S = 600.0
 _STALLS_LEAST = 5
 _REGULAR_SHARE = 0.7
+_SURE = 1.96
+"""Standard deviations: 95 % of cases lie within so many."""
 
 
 class Steps(NamedTuple):
@@ -75,6 +79,37 @@ def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
         copy_pct=100.0 * copied / copied_of if copied_of >= total / 2 else None,
         seconds=seconds,
     )
+
+
+class Sampled(NamedTuple):
+    """How often a process was found waiting for data, and between which shares the true one lies, most likely."""
+
+    stacks: int
+    wait_pct: float
+    low_pct: float
+    high_pct: float
+
+
+def share_of(stacks: int, waits: int) -> Sampled:
+    """The share by so many samples, with Wilson's 95 % interval, which holds for few of them and near 0 and 100."""
+    share, square = waits / stacks, _SURE**2
+    middle = (share + square / (2 * stacks)) / (1 + square / stacks)
+    width = _SURE / (1 + square / stacks) * sqrt(share * (1 - share) / stacks + square / (4 * stacks**2))
+    low, high = max(0.0, middle - width), min(1.0, middle + width)
+    return Sampled(stacks, 100.0 * share, 100.0 * low, 100.0 * high)
+
+
+def sampled_of(window: Window, rank: Rank, seconds: float) -> Sampled | None:
+    """What the stacks of a rank told; None where they were too few."""
+    if not rank.is_sampled:
+        return None
+    counted = zip(*(window.series(rank, field, seconds) for field in ("sampled_stacks", "sampled_waits")), strict=True)
+    known = [(stacks, waits) for stacks, waits in counted if stacks is not None and waits is not None]
+    stacks = waits = 0.0
+    for before, after in pairwise(known):
+        if after[0] >= before[0]:  # else somebody began anew
+            stacks, waits = stacks + after[0] - before[0], waits + max(0.0, after[1] - before[1])
+    return share_of(round(stacks), round(min(waits, stacks))) if stacks >= LEAST_STACKS else None
 
 
 class Rhythm(NamedTuple):

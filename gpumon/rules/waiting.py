@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.model import Gpu, Job, Process, Rank
-from gpumon.rules.measured import Steps, steps_of
+from gpumon.rules.measured import Sampled, Steps, sampled_of, steps_of
 from gpumon.signals import trainer_of
 from gpumon.window import Window
 
@@ -25,6 +25,11 @@ class Waiting(NamedTuple):
     share_pct: float
     steps: Steps | None
     """What the probe measured; None from outside."""
+    sampled: Sampled | None = None
+    """What its stack showed now and then, where somebody samples it and it was seen waiting at all.
+
+    Where it never was, its loader may be one that no table knows.
+    """
 
 
 class Waits(NamedTuple):
@@ -39,6 +44,10 @@ class Waits(NamedTuple):
         """What probes measured."""
         return [one.steps for one in self.group if one.steps is not None]
 
+    def sampled(self) -> list[Sampled]:
+        """What samples of stacks showed."""
+        return [one.sampled for one in self.group if one.sampled is not None]
+
 
 def waiting_of(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Process], seconds: float) -> Waiting:
     """How much a GPU waits, by the probe of its process, else as the loader looks from outside."""
@@ -46,7 +55,11 @@ def waiting_of(window: Window, job: Job, gpu: Gpu, processes: Mapping[int, Proce
     rank = window.rank_of(trainer.pid) if trainer is not None else None
     steps = steps_of(window, rank, seconds) if rank is not None else None
     if steps is None:
-        return Waiting(gpu, trainer, rank, window.mean(gpu, SERIES, seconds) or 0.0, None)
+        sampled = sampled_of(window, rank, seconds) if rank is not None and rank.sampled_waits else None
+        share = window.mean(gpu, SERIES, seconds) or 0.0
+        if sampled is not None:
+            share = min(sampled.wait_pct, 100.0 - (window.mean(gpu, "utilization_pct", seconds) or 0.0))
+        return Waiting(gpu, trainer, rank, share, None, sampled)
     # A loop that runs ahead of its GPU waits in the loader instead of for the GPU: only gaps of the GPU are lost time.
     use = window.mean(gpu, "utilization_pct", steps.seconds)
     share = steps.wait_pct if use is None else min(steps.wait_pct, 100.0 - use)

@@ -880,3 +880,21 @@ def test_links_in_a_container_lead_nowhere(tmp_path: Path, sleeper: Sleeper) -> 
     with container("/tmp/elsewhere", f"mount -t tmpfs none /tmp && ln -s {real} /tmp/gpumon-0") as child:
         assert read(inbox, at=10.0, holders={child: use("GPU-aaaaaaaa"), sleeper.pid: use("GPU-aaaaaaaa")}) == ()
     inbox.close()
+
+
+def test_who_samples_stacks_is_believed_as_such(directory: Path, inbox: Inbox, sleeper: Sleeper) -> None:
+    """Two counts and the rank's name; nothing of a step, of memory or of a phase; silent for long, nobody samples."""
+    file = ProbeFile(directory, sleeper.pid, sampled=True, environment={"RANK": "1", "WORLD_SIZE": "2"})
+    file.write(step=40, samples=13.0)
+    told = read(inbox)
+    assert told == (Rank(pid=sleeper.pid, rank=1, world_size=2, sampled_stacks=40, sampled_waits=13),)
+    assert told[0].is_sampled
+    file.write(step=41, samples=99.0)
+    assert read(inbox)[0].sampled_waits == 41, "no more waits than looks"
+    file.write(step=42, samples=float("nan"))
+    assert read(inbox)[0].sampled_waits == 0
+    file.write(step=43, samples=5.0, ago_s=16.0)
+    assert read(inbox) == ()
+    file.write(step=44, samples=6.0)
+    assert read(inbox)[0].sampled_stacks == 44
+    file.close()

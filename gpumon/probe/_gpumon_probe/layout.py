@@ -26,6 +26,9 @@ frameworks that are loaded), ``environment`` (name: value, of the fixed list ``E
 the process's own device number, null where one is not known), ``allocator`` (native, cuda-malloc-async, xla, tf-bfc),
 ``error`` (the name of the exception that ended the program), ``exit_code`` (written by ``gpumon run`` when its child,
 whose file this is, is gone; minus n after signal n). Right after that it unlinks the file: who holds it open reads on.
+``sampled`` (true: no probe writes this, but ``gpumon attach --sample`` from outside, which holds a lock on the file
+meanwhile; of its slots ``step`` is the number of stacks it has looked at, ``samples`` that of those that waited for
+data, and nothing else counts).
 
 Slot, ``SLOT_SIZE`` bytes, at index ``seq % SLOTS``, one every ``PERIOD_S``: the fields of ``Slot`` in order, at the
 offsets of ``SLOT``; then from ``PAIRS_AT`` on up to ``PAIRS_MOST`` consecutive steps of the interval as two u32 each,

@@ -83,15 +83,19 @@ class Ring:
         self.identity = _identity(descriptor)
 
     @classmethod
-    def create(cls) -> Ring | None:
-        """A new file with all its room taken; None where there is no place or no room for it."""
-        directory, ticks = safe_directory(), start_ticks()
+    def create(cls, pid: int | None = None) -> Ring | None:
+        """A new file with all its room taken; None where there is no place or no room for it.
+
+        ``pid`` is that of another process, where somebody outside of it tells of it: then none may be there yet.
+        """
+        directory, ticks = safe_directory(), start_ticks("self" if pid is None else pid)
         if directory is None or ticks is None:
             return None
         sweep(directory)
-        path = os.path.join(directory, f"{os.getpid()}.{ticks}")
+        path = os.path.join(directory, f"{os.getpid() if pid is None else pid}.{ticks}")
         try:
-            os.unlink(path)  # of this very process, before it called exec
+            if pid is None:
+                os.unlink(path)  # of this very process, before it called exec
         except OSError:
             pass
         try:

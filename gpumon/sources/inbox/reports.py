@@ -19,6 +19,8 @@ _LONGEST_NAME = 32
 _MOST_RANKS = 10_000_000
 _LOSS = layout.LOSS_IS_NAN | layout.LOSS_IS_KNOWN
 _UNKNOWN = layout.UNKNOWN
+_SILENT_S = 15.0
+"""Who samples stacks says so twice a second, on a crowded machine less often; then nobody samples any more."""
 
 
 class Story:
@@ -37,6 +39,7 @@ class Story:
         self._began_ns = 0
         self._has_fetched = False
         """Its waits for data are seen: it was seen to get a batch."""
+        self._is_sampled = False
 
     def hear(self, body: Body) -> None:
         """Take in who it says it is."""
@@ -46,6 +49,7 @@ class Story:
         self._named = named
         self._framework = clean(body.framework, _LONGEST_NAME) if body.framework else None
         self._allocator = clean(body.allocator, _LONGEST_NAME) if body.allocator else None
+        self._is_sampled = body.sampled is True
 
     def begin(self, slot: Slot) -> None:
         """Take a slot as the one that the first interval begins after."""
@@ -58,6 +62,8 @@ class Story:
             return None
         self._began_ns = self._began_ns or (reports[0][0] if reports else last).mono_ns
         here_ns = _now_there(last, now)
+        if self._is_sampled:
+            return self._sampled(last, here_ns, gpu_uuid)
         sums = _sum(reports)
         self._has_fetched = self._has_fetched or sums.batches > 0
         for slot, _, _ in reports:
@@ -103,6 +109,21 @@ class Story:
             ooms=_known(last.ooms),
             allocator="cuda-malloc-async" if last.flags & layout.ASYNC_ALLOCATOR else self._allocator,
             heartbeat_age_s=_age_s(here_ns, last.beat_ns or self._began_ns) if is_seen else None,
+        )
+
+    def _sampled(self, last: Slot, here_ns: int, gpu_uuid: str | None) -> Rank | None:
+        """What stacks tell; None once nobody looks at them any more."""
+        waits = int(last.samples) if last.samples == last.samples else 0
+        if here_ns - last.mono_ns > _SILENT_S * _S:
+            return None
+        return Rank(
+            pid=self.pid,
+            rank=self._named.rank,
+            local_rank=self._named.local_rank,
+            world_size=self._named.world_size,
+            gpu_uuid=gpu_uuid,
+            sampled_stacks=last.step,
+            sampled_waits=min(waits, last.step),
         )
 
     def _samples_per_s(self, last: Slot, step_s: float) -> float | None:

@@ -56,6 +56,8 @@ class Body(msgspec.Struct, frozen=True):
     """Added by ``gpumon run`` when its command has ended, to the file of that process."""
     run_exit_code: int | None = None
     """The same in the files of all its processes."""
+    sampled: bool | None = None
+    """No probe tells this, but somebody who looks at stacks from outside."""
 
 
 _BODY = msgspec.json.Decoder(Body)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.model import Gpu, Rank
 from gpumon.rings import How
-from gpumon.steps import Pace, used_bytes, wait_shares
+from gpumon.steps import Pace, sampled_shares, used_bytes, wait_shares
 from gpumon.ui.panels.chart import Chart, sparkline
 from gpumon.ui.panels.charts import Charts
-from gpumon.ui.panels.ranks import LOUD_PCT, step
+from gpumon.ui.panels.ranks import LOUD_PCT, SAMPLED, step
 
 _LADDER = (1.0, 2.0, 5.0, 10.0)
 _SEEN_S = 0.001
@@ -83,12 +83,13 @@ def step_strip(told: Told, height: int = 1) -> Strip:
     if pace.p50_s is not None and pace.p95_s is not None:
         p95 = f"p95 {units.step(pace.p95_s)}"
         notes = (f"p50 {units.step(pace.p50_s).removesuffix(' s')} {p95}", p95)
-    return Strip("step", step(told.value(values, pace.step_s)), chart, notes)
+    now = SAMPLED if pace.is_sampled else step(told.value(values, pace.step_s))
+    return Strip("step", now, chart, notes)
 
 
 def wait_strip(told: Told, height: int = 1) -> Strip:
     """Which part of a step it waits for its data."""
-    shares = wait_shares(told.series("step_s"), told.series("data_wait_s"))
+    shares = _shares(told)
     charts, count = told.charts, told.columns
     chart = charts.keep(
         ("waits", told.key, count, height),
@@ -105,8 +106,16 @@ def wait_strip(told: Told, height: int = 1) -> Strip:
     if pace.every is not None:
         often = f"every {units.ordinal(pace.every)}"
         notes = (f"{often} step stalls", often)
+    if pace.sampled is not None:
+        notes = (f"{SAMPLED} {pace.sampled.low_pct:.0f}–{pace.sampled.high_pct:.0f}%", SAMPLED)
     style = "bold data-text" if share is not None and share >= LOUD_PCT else ""
     return Strip("wait", units.value("_pct", share), chart, notes, style)
+
+
+def _shares(told: Told) -> list[float | None]:
+    if told.pace.is_sampled:
+        return sampled_shares(told.series("sampled_stacks", "max"), told.series("sampled_waits", "max"))
+    return wait_shares(told.series("step_s"), told.series("data_wait_s"))
 
 
 def rate_strip(told: Told, height: int = 1) -> Strip:

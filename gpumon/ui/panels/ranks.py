@@ -19,6 +19,8 @@ NO_PROBE = "step – start with  gpumon run -- python …  for step time and all
 NO_PROBE_SHORT = "step – for step time, alloc:  gpumon run -- python …"
 LOUD_PCT = 10.0
 """From this wait on a rank is among those that an alert means."""
+SAMPLED = "sampled"
+"""Stands where a probe would tell the step: the wait beside it is that of now and then."""
 
 
 class Told(NamedTuple):
@@ -62,7 +64,7 @@ def cells(told: Told, *, is_starved: bool) -> list[Piece]:
     pace = told.pace
     is_loud = is_starved and (pace.wait_pct or 0.0) >= LOUD_PCT
     return [
-        (right(step(pace.step_s), STEP), ""),
+        (right(SAMPLED if pace.is_sampled and pace.step_s is None else step(pace.step_s), STEP), ""),
         (right(units.value("_pct", pace.wait_pct), WAIT), "bold data-text" if is_loud else ""),
         (right(memory(told), MEMORY), ""),
     ]
@@ -89,4 +91,6 @@ def sentence(told: Mapping[int, Told], job: Job) -> str:
     if len(waits) > 1 and waits[-1].rank is not None:
         first, second = waits[-1].pace.wait_pct or 0.0, waits[-2].pace.wait_pct or 0.0
         wait += f" on rank {waits[-1].rank}" if first - second >= LOUD_PCT else ""
+    if of_job.pace.is_sampled and of_job.pace.step_s is None:
+        return f"{SAMPLED}: {wait}"
     return f"step {step(of_job.pace.step_s)} · {wait} · alloc {memory(of_job)} G"

@@ -64,6 +64,12 @@ def _notes(told: Told) -> Sequence[Piece]:
     pace, rank = told.pace, told.rank
     if rank is None:
         return [("the probe has fallen silent", "muted")]
+    if pace.is_sampled:
+        sampled = pace.sampled
+        text = "too few samples yet" if sampled is None else (
+            f"{sampled.stacks} stacks sampled · wait between {sampled.low_pct:.0f} and {sampled.high_pct:.0f}%"
+        )  # fmt: skip
+        return [(text, "muted")]
     notes: list[Piece] = []
     if pace.every is not None:
         notes.append((f"every {units.ordinal(pace.every)} step stalls", "data-text"))

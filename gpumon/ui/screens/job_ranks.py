@@ -13,7 +13,7 @@ from gpumon.steps import Pace, detailed, used_bytes
 from gpumon.ui.glyphs import MARKS
 from gpumon.ui.panels.jobs import is_busy
 from gpumon.ui.panels.line import clip, fill, left, right
-from gpumon.ui.panels.ranks import LOUD_PCT
+from gpumon.ui.panels.ranks import LOUD_PCT, SAMPLED
 from gpumon.ui.panels.state import STYLE_OF_SEVERITY
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import process_key
@@ -156,7 +156,7 @@ def row(member: Member, width: int, gpus: Sequence[Gpu], *, is_selected: bool, i
         (left(process.main_thread_state or process.state or units.MISSING, 4), ""),
         (right(units.number(process.cpu_pct), 5) + "  ", ""),
         (left(_letters(member), LETTERS) + "  ", "bold data-text" if is_waiting else "useful-text"),
-        (right(_seconds(pace.step_s), 7), ""),
+        (right(SAMPLED if pace.is_sampled else _seconds(pace.step_s), 7), ""),
         (right(units.value("_pct", pace.wait_pct), 6), "bold data-text" if is_waiting else ""),
         (right(units.memory(None if rank is None else used_bytes(rank)), 7), ""),
         (right(units.memory(None if rank is None else rank.reserved_bytes), 7), ""),
