@@ -270,6 +270,24 @@ def test_ring_gives_the_windows_between_readings(fake_driver: MakeDriver, start:
     assert sum(every) / len(every) == pytest.approx(50, abs=6)
 
 
+def test_shares_of_more_processes_than_before(fake_driver: MakeDriver) -> None:
+    """Room is asked for when it does not suffice, not before each reading; nobody's share is lost over it."""
+    driver = load(fake_driver([h100()]))
+    session = Session(Selection(None), deque())
+    (gpu,) = session.gpus
+    try:
+        for number, count in enumerate((3, 3, 3, 40, 40, 3)):
+            driver.set_processes(0, [Process(1000 + one, GIB, sm_pct=1 + one) for one in range(count)])
+            time.sleep(1.05)  # the driver makes a sample a second
+            before = driver.counts()["nvmlDeviceGetProcessUtilization"]
+            gpu.read(time.monotonic() + 2 * number)
+            asked = driver.counts()["nvmlDeviceGetProcessUtilization"] - before
+            assert [holder.sm_pct for holder in gpu.readings[0].holders] == [1 + one for one in range(count)]
+            assert asked == (2 if number in (0, 3) else 1)
+    finally:
+        session.end()
+
+
 def test_share_of_a_process_that_has_stopped(fake_driver: MakeDriver) -> None:
     """The driver keeps the last sample of an idle process: it counts once, then the share is a measured 0."""
     driver = load(fake_driver([h100()]))

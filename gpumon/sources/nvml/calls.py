@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pynvml
@@ -144,14 +145,53 @@ def c_function(name: str) -> Callable[..., int]:
     return function
 
 
-def plain(structure: Any) -> Any:  # noqa: ANN401 - a ctypes type
-    """The same layout without pynvml's Python code on each access, which costs a microsecond every time."""
-    return type(f"plain_{structure.__name__}", (ctypes.Structure,), {"_fields_": structure._fields_})
+class Question:
+    """A call that writes its answer into the same memory every time: for what is asked of one device all the time.
+
+    To be given to an ``Asker``. The answer is good until the question is asked again.
+    """
+
+    __slots__ = ("_answer", "_arguments", "_function")
+
+    def __init__(self, function: str, answer: Any, *arguments: object) -> None:  # noqa: ANN401 - ctypes
+        """``answer`` is the function's last parameter, ``arguments`` what stands between it and the device."""
+        self._function = function
+        self._answer = answer
+        self._arguments = (*arguments, ctypes.byref(answer))
+
+    def __call__(self, handle: object) -> Any:  # noqa: ANN401 - ctypes
+        """The memory with the answer in it."""
+        code = c_function(self._function)(handle, *self._arguments)
+        if code != 0:
+            raise pynvml.NVMLError(code)
+        return self._answer
 
 
-_FieldValue = plain(pynvml.c_nvmlFieldValue_t)
-_MEMBERS = tuple(name for name, _ in pynvml.c_nvmlValue_t._fields_)
-"""Of the union, by NVML's number of the type."""
+class Records:
+    """Room for records of one C layout, read all at once: ctypes takes a microsecond for each of their members."""
+
+    __slots__ = ("_bytes", "_layout", "address", "room")
+
+    def __init__(self, layout: struct.Struct, room: int) -> None:
+        self.room = room
+        self._layout = layout
+        self._bytes = bytearray(layout.size * room)
+        self.address = (ctypes.c_char * len(self._bytes)).from_buffer(self._bytes)
+        """What a function of the library takes."""
+
+    def put(self, number: int, *members: float | bytes) -> None:
+        """Write one of them."""
+        self._layout.pack_into(self._bytes, number * self._layout.size, *members)
+
+    def first(self, count: int) -> Iterator[tuple[Any, ...]]:
+        """The members of the first so many."""
+        return self._layout.iter_unpack(memoryview(self._bytes)[: count * self._layout.size])
+
+
+_FIELD_VALUE = struct.Struct("@IIqqII8s")
+"""nvmlFieldValue_t: field, scope, time stamp, latency, type of the value, NVML's code, value."""
+_VALUES = tuple(struct.Struct(layout).unpack for layout in ("@d", "@I4x", "@L", "@Q", "@q", "@i4x", "@H6x"))
+"""Readers of the value, by NVML's number of its type."""
 
 
 class Fields:
@@ -162,7 +202,7 @@ class Fields:
         self._name = name
         self._wanted = tuple(field if isinstance(field, tuple) else (field, 0) for field in wanted)
         self._asked: Sequence[tuple[int, int]] = ()
-        self._request: Any = None
+        self._request = Records(_FIELD_VALUE, 0)
         self._again_at = 0.0
         self._spared: set[int] = set()
 
@@ -174,18 +214,16 @@ class Fields:
         if not self._asked or asker(self._name, self._call) is None:
             return {}
         values: dict[int, float] = {}
-        answered: list[tuple[int, int]] = []
-        for asked, field in zip(self._asked, self._request, strict=True):
-            code: int = field.nvmlReturn
+        refused: set[tuple[int, int]] = set()
+        for field, scope, _, _, kind, code, value in self._request.first(len(self._asked)):
             if code == 0:
-                values[asked[0] + (asked[1] << 16)] = getattr(field.value, _MEMBERS[field.valueType])
-                answered.append(asked)
+                values[field + (scope << 16)] = _VALUES[kind](value)[0]
             else:
-                asker.judge(f"field {asked[0]}", code)
-                if code not in _REFUSALS and code not in _UNCLEAR:
-                    answered.append(asked)
-        if len(answered) < len(self._asked):
-            self._ask_for(answered)
+                asker.judge(f"field {field}", code)
+                if code in _REFUSALS or code in _UNCLEAR:
+                    refused.add((field, scope))
+        if refused:
+            self._ask_for([field for field in self._asked if field not in refused])
         return values
 
     def spare(self, *field_ids: int) -> None:
@@ -198,10 +236,12 @@ class Fields:
 
     def _ask_for(self, fields: Sequence[tuple[int, int]]) -> None:
         self._asked = fields
-        self._request = (_FieldValue * len(fields))(*fields)
+        self._request = Records(_FIELD_VALUE, len(fields))
+        for number, (field, scope) in enumerate(fields):
+            self._request.put(number, field, scope, 0, 0, 0, 0, b"")
 
     def _call(self, handle: object) -> bool:
-        code = c_function("nvmlDeviceGetFieldValues")(handle, ctypes.c_int(len(self._asked)), self._request)
+        code = c_function("nvmlDeviceGetFieldValues")(handle, ctypes.c_int(len(self._asked)), self._request.address)
         if code != 0:
             raise pynvml.NVMLError(code)
         return True

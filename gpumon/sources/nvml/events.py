@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 
 from gpumon.model import Event
+from gpumon.sources.nvml.calls import c_function
 from gpumon.sources.nvml.devices import Device
 
 WAIT_MS = 1000
@@ -88,11 +89,13 @@ class EventWatch:
 
 
 def _next(event_set: object) -> tuple[int, Any]:
-    """NVML's code and the event, if one came in time."""
+    """NVML's code and the event, if one came in time; no exception for what happens every second, a timeout."""
+    data = pynvml.c_nvmlEventData_t()
     try:
-        return 0, pynvml.nvmlEventSetWait_v2(event_set, WAIT_MS)
+        code = c_function("nvmlEventSetWait_v2")(event_set, ctypes.byref(data), WAIT_MS)
     except pynvml.NVMLError as error:
         return error.value, None
+    return code, data if code == 0 else None
 
 
 def _address(handle: Any) -> int:  # noqa: ANN401 - a ctypes pointer

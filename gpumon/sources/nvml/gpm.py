@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import pynvml
@@ -26,6 +27,8 @@ _METRICS = (
     (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, "nvlink_tx_bytes_per_s"),
     (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, "nvlink_rx_bytes_per_s"),
 )
+_ANSWERS = struct.Struct("@24x" + len(_METRICS) * "4xId24x")
+"""NVML's code and the value of each metric in nvmlGpmMetricsGet_t: its ctypes members take a microsecond each."""
 
 
 def is_supported(asker: Asker) -> bool:
@@ -89,11 +92,8 @@ class Activity:
         if asker("gpm metrics", lambda _: pynvml.nvmlGpmMetricsGet(question)) is None:
             return {}
         values: dict[str, float] = {}
-        metrics = question.metrics
-        value_of = object.__getattribute__  # past pynvml's own, which costs a microsecond
-        for position, (_, field) in enumerate(_METRICS):
-            metric = metrics[position]
-            value: float = value_of(metric, "value")
-            if value_of(metric, "nvmlReturn") == 0 and math.isfinite(value) and value >= 0:
+        answers = _ANSWERS.unpack_from(question)
+        for (_, field), code, value in zip(_METRICS, answers[::2], answers[1::2], strict=True):
+            if code == 0 and math.isfinite(value) and value >= 0:
                 values[field] = value * _MIB if field.endswith("_per_s") else min(value, 100.0)
         return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +12,13 @@ import pynvml
 from gpumon.model import Gpu
 from gpumon.reasons import reason_names
 from gpumon.sources.nvml import place as nvml_place
-from gpumon.sources.nvml.calls import Asker, Fields
+from gpumon.sources.nvml.calls import Asker, Fields, Question
 from gpumon.sources.nvml.counters import Counter
 from gpumon.sources.nvml.devices import Device
 from gpumon.sources.nvml.gpm import Activity, is_supported
 from gpumon.sources.nvml.health import Health, capability, modes
 from gpumon.sources.nvml.links import Links
-from gpumon.sources.nvml.memory import memory
+from gpumon.sources.nvml.memory import memory, memory_question
 from gpumon.sources.nvml.processes import Processes, holders_of
 from gpumon.sources.nvml.reading import GpuReading, Holder
 from gpumon.sources.nvml.ring import UtilizationRing
@@ -52,6 +53,12 @@ _THRESHOLDS = {
     "temperature_shutdown_c": pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
     "memory_temperature_max_c": pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
 }
+
+
+class _Utilization(ctypes.Structure):
+    """nvmlUtilization_t, without the Python code that pynvml runs on each access."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class Turn:
@@ -104,6 +111,11 @@ class GpuReader:
         if not reads_once:
             wanted += [_PCIE_TX, _PCIE_RX, *self._throttle.field_ids.values()]
         self._fields = Fields("fields", wanted)
+        self._utilization = Question("nvmlDeviceGetUtilizationRates", _Utilization())
+        self._memory = memory_question()
+        self._temperature = Question("nvmlDeviceGetTemperature", ctypes.c_uint(), pynvml.NVML_TEMPERATURE_GPU)
+        self._sm_clock = Question("nvmlDeviceGetClockInfo", ctypes.c_uint(), pynvml.NVML_CLOCK_SM)
+        self._reasons = Question("nvmlDeviceGetCurrentClocksEventReasons", ctypes.c_ulonglong())
         self._power_fields = Fields("power fields", [_POWER_INSTANT, _POWER_AVERAGE])
         self._health = Health()
         phase = device.index % 5
@@ -159,8 +171,8 @@ class GpuReader:
 
     def _fast(self) -> dict[str, Any]:
         asker = self.asker
-        rates = asker.vital("utilization", pynvml.nvmlDeviceGetUtilizationRates)
-        fast = memory(asker)
+        rates = asker.vital("utilization", self._utilization)
+        fast = memory(asker, self._memory)
         if rates is not None:
             fast["utilization_pct"] = _percent(rates.gpu)
             fast["memory_utilization_pct"] = _percent(rates.memory)
@@ -168,14 +180,17 @@ class GpuReader:
             fast["utilization_samples_pct"] = self._ring.read(asker)
         fields = self._fields.read(asker)
         at_s = time.monotonic()
-        degrees = asker.vital("temperature", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)
+        answer = asker.vital("temperature", self._temperature)
+        degrees = None if answer is None else answer.value
         if degrees is None:
             degrees = asker.vital("temperature v", pynvml.nvmlDeviceGetTemperatureV, pynvml.NVML_TEMPERATURE_GPU)
         if degrees is not None and degrees < _HOTTEST_C:
             fast["temperature_c"] = degrees
         fast["memory_temperature_c"] = _degrees(fields.get(_MEMORY_TEMPERATURE))
-        fast["sm_clock_mhz"] = asker.vital("sm clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)
-        mask = asker("event reasons", pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        answer = asker.vital("sm clock", self._sm_clock)
+        fast["sm_clock_mhz"] = None if answer is None else answer.value
+        answer = asker("event reasons", self._reasons)
+        mask = None if answer is None else answer.value
         if mask is None:
             mask = asker("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
         reasons = None if mask is None else reason_names(mask)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml.calls import Asker
+from gpumon.sources.nvml.calls import Asker, Question
 
 MEMINFO = Path("/proc/meminfo")
+_SIZES = ("total", "reserved", "free", "used")
 
 
-def memory(asker: Asker, *, may_be_shared: bool = True) -> dict[str, Any]:
+class _Memory(ctypes.Structure):
+    """nvmlMemory_v2_t, without the Python code that pynvml runs on each access."""
+
+    _fields_ = (("version", ctypes.c_uint), *((name, ctypes.c_ulonglong) for name in _SIZES))
+
+
+def memory_question() -> Question:
+    """What ``memory`` asks of a device again and again."""
+    return Question("nvmlDeviceGetMemoryInfo_v2", _Memory(version=pynvml.nvmlMemory_v2))
+
+
+def memory(asker: Asker, question: Question, *, may_be_shared: bool = True) -> dict[str, Any]:
     """The record's memory fields; absent where the driver does not say.
 
     Version 2 keeps the driver's reserve apart from what is used; version 1 counts it as used. Integrated GPUs (GB10,
     Thor) answer "not supported" or 0 bytes to both: they use the host's memory.
     """
-    info = asker.vital("memory v2", pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2)
+    info = asker.vital("memory v2", question)
     has_reserve = info is not None
     if info is None:
         info = asker.vital("memory v1", pynvml.nvmlDeviceGetMemoryInfo)

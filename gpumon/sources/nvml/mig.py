@@ -9,7 +9,7 @@ from gpumon.sources.nvml.calls import Asker
 from gpumon.sources.nvml.devices import Device
 from gpumon.sources.nvml.gpm import Activity, is_supported
 from gpumon.sources.nvml.gpu import LISTS_S, Turn
-from gpumon.sources.nvml.memory import memory
+from gpumon.sources.nvml.memory import memory, memory_question
 from gpumon.sources.nvml.processes import Processes, holders_of
 from gpumon.sources.nvml.reading import GpuReading, Holder
 
@@ -25,6 +25,7 @@ class InstanceReader:
         self._activity: Activity | None = None
         self._may_sample = not reads_once and device.gpu_instance is not None
         self._processes = Processes()
+        self._memory = memory_question()
         self._holders: tuple[Holder, ...] = ()
         self._lists_turn = Turn(LISTS_S, 0.0)
 
@@ -33,7 +34,7 @@ class InstanceReader:
         asker = self.asker
         asker.begin(now)
         self._parent_asker.begin(now)
-        fields = memory(asker, may_be_shared=False)
+        fields = memory(asker, self._memory, may_be_shared=False)
         if self._may_sample:
             self._may_sample = False
             if is_supported(self._parent_asker):

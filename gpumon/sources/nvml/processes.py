@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+import struct
+from collections.abc import Callable, Iterable
 
 import pynvml
 
-from gpumon.sources.nvml.calls import Asker, c_function, plain
+from gpumon.sources.nvml.calls import Asker, Records, c_function
 from gpumon.sources.nvml.reading import Holder
 
 PID_MAX = 2**22
@@ -18,24 +18,18 @@ _BUSY_PCT = 5
 _LAG_US = 2_000_000
 """Samples of different processes carry different time stamps, seconds apart: asking from the newest on loses some.
 What was seen before is left out by process, since an idle process keeps its last sample in the driver."""
-_OLD_SHARES = pynvml.nvmlDeviceGetProcessUtilization
-_NEW_SHARES = pynvml.nvmlDeviceGetProcessesUtilizationInfo
+_OLD_SHARES, _NEW_SHARES = "nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"
 
 Pids = dict[int, "int | None"]
 """Pid -> bytes of GPU memory; None where the driver does not say."""
+_Sample = tuple[int, int, int]
+"""Pid, time stamp in microseconds, percent."""
 
 
-class _ProcessV1(ctypes.Structure):
-    """The layout before MIG, which pynvml no longer has."""
-
-    _fields_ = (("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong))
-
-
-_LAYOUTS: tuple[tuple[str, Any], ...] = (
-    ("_v3", plain(pynvml.c_nvmlProcessInfo_v3_t)),
-    ("_v2", plain(pynvml.c_nvmlProcessInfo_v2_t)),
-    ("", _ProcessV1),
-)
+_LAYOUTS = (("_v3", struct.Struct("@IQ8x")), ("_v2", struct.Struct("@IQ8x")), ("", struct.Struct("@IQ")))
+"""nvmlProcessInfo_t of each version of the call: pid, bytes, from version 2 on the MIG instance."""
+_SHARE = struct.Struct("@IQI12x")
+"""nvmlProcessUtilizationSample_t: pid, time stamp in microseconds, percent of the SMs, other engines."""
 
 
 class _List:
@@ -47,7 +41,7 @@ class _List:
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self._room = 32
-        self._buffers: dict[str, Any] = {}
+        self._records: dict[str, Records] = {}
         self._garbled: set[str] = set()
 
     def read(self, asker: Asker) -> Pids | None:
@@ -64,26 +58,22 @@ class _List:
             self._garbled.add(suffix)
         return None
 
-    def _call(self, handle: object, name: str, layout: Any) -> Pids:  # noqa: ANN401 - a ctypes type
+    def _call(self, handle: object, name: str, layout: struct.Struct) -> Pids:
         function = c_function(name)
         count = ctypes.c_uint()
-        buffer: Any = None
+        records: Records | None = None
         for _ in range(3):
-            buffer = self._buffers.get(name)
-            if buffer is None or len(buffer) < self._room:
-                buffer = self._buffers[name] = (layout * self._room)()
-            count.value = len(buffer)
-            code = function(handle, ctypes.byref(count), buffer)
+            records = self._records.get(name)
+            if records is None or records.room < self._room:
+                records = self._records[name] = Records(layout, self._room)
+            count.value = records.room
+            code = function(handle, ctypes.byref(count), records.address)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
             self._room = 2 * count.value + 5
-        if code != 0:
+        if code != 0 or records is None:
             raise pynvml.NVMLError(code)
-        processes: Pids = {}
-        for entry in buffer[: count.value]:
-            used: int = entry.usedGpuMemory
-            processes[entry.pid] = None if used == _NO_MEMORY else used
-        return processes
+        return {pid: None if used == _NO_MEMORY else used for pid, used in records.first(count.value)}
 
 
 class Processes:
@@ -95,6 +85,7 @@ class Processes:
         self._drawn: Pids = {}
         self._seen_us: dict[int, int] = {}
         self._newer_call_works = False
+        self._samples = Records(_SHARE, 0)
 
     def read(self, asker: Asker, *, with_graphics: bool, memory_total_bytes: int | None) -> Pids | None:
         """Pid -> bytes (None: not said); None where the driver lists nothing at all."""
@@ -117,10 +108,10 @@ class Processes:
         """
         if not pids:
             return {}
-        answer = None if self._newer_call_works else self._ask(asker, _OLD_SHARES)
+        answer = None if self._newer_call_works else self._ask(asker, _OLD_SHARES, self._old_shares)
         is_busy = utilization_pct is None or utilization_pct >= _BUSY_PCT
         if answer is None or (is_busy and not any(answer[0].values())):
-            newer = self._ask(asker, _NEW_SHARES)
+            newer = self._ask(asker, _NEW_SHARES, _new_shares)
             if newer and any(newer[0].values()):
                 self._newer_call_works = True
             answer = newer or answer
@@ -130,26 +121,46 @@ class Processes:
         self._seen_us = {pid: at_us for pid, at_us in seen_us.items() if pid in pids}
         return shares
 
-    def _ask(self, asker: Asker, call: Callable[..., Any]) -> tuple[dict[int, float], dict[int, int]] | None:
+    def _ask(
+        self, asker: Asker, name: str, call: Callable[..., Iterable[_Sample]]
+    ) -> tuple[dict[int, float], dict[int, int]] | None:
         """Pid -> share in the samples that are new, and -> time stamp of its newest sample."""
         since_us = max(max(self._seen_us.values(), default=0) - _LAG_US, 0)
-        samples = asker(call.__name__, _samples_or_none, call, since_us)
+        samples: Iterable[_Sample] | None = asker(name, _samples_or_none, call, since_us)
         if samples is None:
             return None
         seen_us = dict(self._seen_us)
         totals: dict[int, list[int]] = {}
-        value_of = object.__getattribute__  # past pynvml's own, which costs a microsecond
-        for sample in samples:
-            pid: int = value_of(sample, "pid")
-            at_us: int = value_of(sample, "timeStamp")
-            percent: int = value_of(sample, "smUtil")
+        for pid, at_us, percent in samples:
             if at_us > self._seen_us.get(pid, 0) and percent <= 100:
                 totals.setdefault(pid, []).append(percent)
                 seen_us[pid] = max(seen_us.get(pid, 0), at_us)
         return {pid: sum(shares) / len(shares) for pid, shares in totals.items()}, seen_us
 
+    def _old_shares(self, handle: object, since_us: int) -> Iterable[_Sample]:
+        """One call as long as the room suffices; pynvml asks for the size first, every time."""
+        function = c_function(_OLD_SHARES)
+        count = ctypes.c_uint()
+        for _ in range(3):
+            count.value = self._samples.room
+            code = function(handle, self._samples.address, ctypes.byref(count), ctypes.c_ulonglong(since_us))
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            self._samples = Records(_SHARE, max(count.value, self._samples.room + 1))
+        if code != 0:
+            raise pynvml.NVMLError(code)
+        return self._samples.first(count.value)
 
-def _samples_or_none(handle: object, call: Callable[..., Any], seen_us: int) -> Any:  # noqa: ANN401 - pynvml's
+
+def _new_shares(handle: object, since_us: int) -> Iterable[_Sample]:
+    value_of = object.__getattribute__  # past pynvml's own, which costs a microsecond
+    return [
+        (value_of(sample, "pid"), value_of(sample, "timeStamp"), value_of(sample, "smUtil"))
+        for sample in pynvml.nvmlDeviceGetProcessesUtilizationInfo(handle, since_us)
+    ]
+
+
+def _samples_or_none(handle: object, call: Callable[..., Iterable[_Sample]], seen_us: int) -> Iterable[_Sample]:
     """The samples; none is an answer: the driver says NOT_FOUND when no process was busy."""
     try:
         return call(handle, seen_us)

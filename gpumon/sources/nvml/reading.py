@@ -46,6 +46,8 @@ class Reading(NamedTuple):
     """Why NVML is away at the moment."""
     cpu_ms: float = 0.0
     """CPU time of the pass."""
+    is_absent: bool = False
+    """There is no driver, and none is waited for."""
 
     def uses(self) -> dict[int, GpuUse]:
         """Pid -> what it holds, over all GPUs."""
@@ -85,6 +87,6 @@ def with_driver(host: Host, reading: Reading, age_s: float) -> Host:
         driver_version=driver,
         nvml_version=nvml,
         cuda_version=cuda,
-        driver_age_s=age_s,
+        driver_age_s=None if reading.is_absent else age_s,
         driver_error=reading.error,
     )

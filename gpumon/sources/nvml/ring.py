@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import struct
 
 import pynvml
 
-from gpumon.sources.nvml.calls import Asker, c_function, plain
+from gpumon.sources.nvml.calls import Asker, Records, c_function
 
 _ROOM = 256
 """Rings of 100 to 120 entries have been seen."""
 _SLACK_US = 500_000
-_Sample = plain(pynvml.c_nvmlSample_t)
+_SAMPLE = struct.Struct("@QI4x")
+"""nvmlSample_t: time stamp in microseconds, value (an unsigned number, here)."""
 _PERCENT = tuple(map(float, range(101)))
 """Windows are kept for minutes, by the thousand: all of them share these objects."""
 
@@ -26,7 +27,7 @@ class UtilizationRing:
     def __init__(self) -> None:
         self._seen_us = 0
         self._read_at: float | None = None
-        self._buffer: Any = None
+        self._samples = Records(_SAMPLE, _ROOM)
 
     def read(self, asker: Asker) -> tuple[float, ...]:
         """Windows since the last reading, oldest first; none on the first one."""
@@ -46,8 +47,6 @@ class UtilizationRing:
 
     def _call(self, handle: object) -> list[tuple[int, int]]:
         """One call with room to spare; pynvml asks for the size first and copies every slot."""
-        if self._buffer is None:
-            self._buffer = (_Sample * _ROOM)()
         kind, count = ctypes.c_uint(), ctypes.c_uint(_ROOM)
         code = c_function("nvmlDeviceGetSamples")(
             handle,
@@ -55,10 +54,10 @@ class UtilizationRing:
             ctypes.c_ulonglong(self._seen_us),
             ctypes.byref(kind),
             ctypes.byref(count),
-            self._buffer,
+            self._samples.address,
         )
         if code == pynvml.NVML_ERROR_NOT_FOUND:
             return []
         if code != 0:
             raise pynvml.NVMLError(code)
-        return [(sample.timeStamp, sample.sampleValue.uiVal) for sample in self._buffer[: count.value]]
+        return list(self._samples.first(count.value))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pynvml
 
 from gpumon.sources.nvml.calls import Asker
-from gpumon.sources.nvml.counters import Counter
 
 _RENUMBERED_IN = (580, 82)
 """CUDA 13.0 update 1 renumbered the fields 251 to 273: power smoothing and the thermal counters changed places."""
@@ -38,7 +38,8 @@ class Throttle:
 
     def __init__(self, driver_version: str | None) -> None:
         self.field_ids = counter_fields(driver_version)
-        self._counters: dict[str, Counter] = {}
+        self._before: tuple[float, dict[str, float]] = (0.0, {})
+        """When the counters were read last, and what they were."""
 
     def read(
         self, asker: Asker, fields: dict[int, float], at_s: float, reasons: tuple[str, ...] | None
@@ -58,14 +59,13 @@ class Throttle:
                 status: Any = asker(f"violation {reason}", pynvml.nvmlDeviceGetViolationStatus, policy)
                 if status is not None:
                     times_ns[reason] = status.violationTime
-        shares: dict[str, float] = {}
-        for reason, time_ns in times_ns.items():
-            counter = self._counters.get(reason)
-            if counter is None:
-                counter = self._counters[reason] = Counter()
-            rate = counter.rate(at_s, time_ns)
-            if rate is not None:
-                shares[reason] = min(100.0 * rate / _NS_PER_S, 100.0)
+        (before_s, before_ns), self._before = self._before, (at_s, times_ns)
+        passed_ns = (at_s - before_s) * _NS_PER_S
+        shares = {
+            reason: min(100.0 * (time_ns - before_ns[reason]) / passed_ns, 100.0)
+            for reason, time_ns in times_ns.items()
+            if passed_ns > 0 and before_ns.get(reason, math.inf) <= time_ns
+        }
         if "thermal" in shares:
             is_hardware = reasons is not None and "hw_thermal" in reasons and "sw_thermal" not in reasons
             shares["hw_thermal" if is_hardware else "sw_thermal"] = shares.pop("thermal")
