@@ -57,51 +57,45 @@ class Ring:
         """Number of the first row that may be written."""
         self.last = first - 1
         """Number of the newest row written."""
-        self._steady = [_NAN] * width
-        """What a field without a column has been in every row."""
-        self._columns: list[array[float] | None] = [None] * width
+        self._newest = [_NAN] * width
+        """The newest row; of a field without a column what it has been in every row."""
+        self._columns: dict[int, array[float]] = {}
         self._room = 0
 
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
-        at, is_first = self._begin(row), row == self.first
-        for field, (value, data, steady) in enumerate(zip(values, self._columns, self._steady, strict=True)):
-            if data is not None:
-                data[at] = value
-            elif value != steady and (value == value or steady == steady):
-                if is_first:
-                    self._steady[field] = value
-                else:
-                    self._give_column(field)[at] = value
+        at, columns = self._begin(row), self._columns
+        if row == self.first:
+            self._newest = list(values)
+        elif values != self._newest:
+            for field, (value, before) in enumerate(zip(values, self._newest, strict=True)):
+                if value != before and field not in columns and (value == value or before == before):
+                    self._give_column(field)
+            self._newest = list(values)
+        for field, data in columns.items():
+            data[at] = values[field]
         self.last = row
 
     def repeat(self, row: int) -> None:
         """Store the newest row once more."""
-        before = (self.last - self.first) % self.slots
-        at = self._begin(row)
-        for data in self._columns:
-            if data is not None:
-                data[at] = data[before]
-        self.last = row
+        self.write(row, self._newest)
 
     def values(self, row: int) -> Sequence[float]:
         """One row; empty where there is none."""
         if not max(self.first, self.last - self.slots + 1) <= row <= self.last:
             return ()
         at = (row - self.first) % self.slots
-        return [
-            _single(steady) if data is None else data[at]
-            for data, steady in zip(self._columns, self._steady, strict=True)
-        ]
+        newest, columns = self._newest, self._columns  # in this order: a reader may meet a field's first change
+        return [columns[field][at] if field in columns else _single(value) for field, value in enumerate(newest)]
 
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
         low, high = max(first, self.first), min(last, self.last)
         if high < low:
             return [_NAN] * (last - first + 1)
-        data = self._columns[field]
+        newest, data = self._newest, self._columns.get(field)
         if data is None:
-            found = [_single(self._steady[field])] * (high - low + 1)
+            found = [_single(newest[field])] * (high - low + 1)
         else:
             start, end = (low - self.first) % self.slots, (high - self.first) % self.slots
             found = data[start : end + 1].tolist() if start <= end else (data[start:] + data[: end + 1]).tolist()
@@ -123,27 +117,23 @@ class Ring:
             return
         stretches = [(low, high)] if low <= high else [(low, self.slots - 1), (0, high)]
         self._extend_to(max(end for _, end in stretches))
-        for field, steady in enumerate(self._steady):
-            data = self._columns[field]
-            if data is None:
-                if steady != steady:
-                    continue
-                data = self._give_column(field)
+        for field, value in enumerate(self._newest):
+            if value == value and field not in self._columns:
+                self._give_column(field)
+        for data in self._columns.values():
             for start, end in stretches:
                 data[start : end + 1] = array("f", [_NAN]) * (end - start + 1)
 
-    def _give_column(self, field: int) -> array[float]:
-        data = self._columns[field] = array("f", [self._steady[field]]) * self._room
-        return data
+    def _give_column(self, field: int) -> None:
+        self._columns[field] = array("f", [self._newest[field]]) * self._room
 
     def _extend_to(self, at: int) -> None:
         """Memory is taken as rows come, so that a young run is small."""
         if at < self._room:
             return
         room = min(self.slots, max(_FIRST_SLOTS, 2 * self._room, at + 1))
-        for data in self._columns:
-            if data is not None:
-                data.extend(array("f", bytes(4 * (room - self._room))))
+        for data in self._columns.values():
+            data.extend(array("f", bytes(4 * (room - self._room))))
         self._room = room
 
 
