@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
@@ -38,7 +39,7 @@ NARROW = frozenset(map(chr, range(32, 127))).union(*EIGHTHS.values(), SHADES.val
 T = TypeVar("T")
 
 
-class Brush(NamedTuple):
+class Brush(msgspec.Struct, frozen=True):
     """How rows become cells: one for the whole program."""
 
     palette: Palette

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from gpumon import units
@@ -24,7 +22,7 @@ from gpumon.ui.row import Row
 from gpumon.ui.view import Part, ViewState, alert_key
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True):
     """What a row of the screen is about."""
 
     part: Part

@@ -8,8 +8,9 @@ A style is ``[bold ][reverse ]ROLE[ on ROLE]``; the empty string is the terminal
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
+import msgspec
 from rich.color import Color
 from rich.style import Style
 
@@ -22,7 +23,7 @@ THEMES: tuple[ThemeChoice, ...] = get_args(ThemeChoice)
 RESET = "\x1b[0m"
 
 
-class Shade(NamedTuple):
+class Shade(msgspec.Struct, frozen=True):
     """One role's colour numbers; None is the terminal's own foreground."""
 
     dark: int | None
@@ -57,7 +58,7 @@ ROLES: dict[str, Shade] = {
 _WORDS_OF = {"useful": "useful-text", "data": "data-text"}
 
 
-class Parts(NamedTuple):
+class Parts(msgspec.Struct, frozen=True):
     """A style taken apart."""
 
     is_bold: bool

@@ -125,7 +125,7 @@ class Stage(BoardApp):
     def on_mount(self) -> None:
         """Take what the sampler has already and everything that it makes from now on."""
         if self.terminal is not None and self._can_paint:
-            self.brush = self.brush._replace(painter=Painter(self.terminal, self.brush.palette))
+            self.brush = msgspec.structs.replace(self.brush, painter=Painter(self.terminal, self.brush.palette))
         self.app_resume_signal.subscribe(self, lambda _: self.redraw())
         if self._notice is not None:
             self.toast(self._notice, NOTICE_S)

@@ -9,7 +9,7 @@ from builders import NOON, frame, job, rank, snapshots, uuid
 from gpumon.monitor import Frame
 from gpumon.ui.layout import Layout, layout
 from gpumon.ui.panels import panel
-from gpumon.ui.panels.probes import Probes
+from gpumon.ui.panels.probes import Probe, Probes
 from gpumon.ui.view import ViewState
 from ui.stage import demo, probed
 
@@ -65,9 +65,9 @@ def test_a_probe_is_remembered_while_its_job_lives() -> None:
     first = frame(snapshots(5, ranks=[rank()]), jobs=[mine]).window
     silent = frame(snapshots(5), jobs=[mine]).window
     assert probes.on(silent, uuid(0)) is None
-    assert probes.on(first, uuid(0)) == ("rank:4242", first.last.ranks[0])
-    assert probes.on(silent, uuid(0)) == ("rank:4242", None)
-    assert probes.on(frame(snapshots(5)).window, uuid(0)) == ("rank:4242", None)
+    assert probes.on(first, uuid(0)) == Probe("rank:4242", first.last.ranks[0])
+    assert probes.on(silent, uuid(0)) == Probe("rank:4242", None)
+    assert probes.on(frame(snapshots(5)).window, uuid(0)) == Probe("rank:4242", None)
     assert probes.on(frame(snapshots(5), jobs=[other]).window, uuid(0)) is None
     assert probes.on(silent, uuid(0)) is None
     drawn = Layout()

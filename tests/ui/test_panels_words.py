@@ -136,7 +136,8 @@ def test_a_job_alert_marks_all_its_gpus() -> None:
     """An alert that names a job, not a GPU, is about each GPU of it."""
     slow = finding("data-starved", subject=Subject(kind="job", job="4242:1"), severity="warning")
     frame = last(film(lambda _: (gpu(),), lambda *_: budget(50.0), jobs=(job(),), alerts=(alert(finding=slow),)))
-    assert _state(frame, 0)[:3] == ("waits data", "bold data-text", "▲")
+    state = _state(frame, 0)
+    assert (state.word, state.style, state.mark) == ("waits data", "bold data-text", "▲")
 
 
 def _table(width: int, height: int, *, view: ViewState | None = None, **fields: Any) -> list[str]:

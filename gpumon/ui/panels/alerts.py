@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gpumon import units
 from gpumon.model import Alert, Evidence
@@ -19,7 +19,7 @@ RECOVERED_S = 3600.0
 """A recovered alert stays on the overview for an hour; in the log for ever."""
 
 
-class AlertLines(NamedTuple):
+class AlertLines(msgspec.Struct, frozen=True):
     """Rows of the list and which alert each one is."""
 
     rows: tuple[Row, ...]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from gpumon import units
 from gpumon.ui.glyphs import EIGHTHS, Tier, band, shade
 from gpumon.ui.panels.line import merged
@@ -27,7 +29,7 @@ Column = tuple[Piece, ...]
 """The cells of one column, bottom first."""
 
 
-class Look(NamedTuple):
+class Look(msgspec.Struct, frozen=True):
     """What the terminal can show."""
 
     tier: Tier = "blocks"

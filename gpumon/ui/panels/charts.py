@@ -7,7 +7,9 @@ a block; in between the very same pieces are handed out, so that a row that hold
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from gpumon.monitor import Frame
 from gpumon.rings import How
@@ -34,7 +36,7 @@ _CLOCK_STEP_S = 1.0
 _KEPT = 4000
 
 
-class Grid(NamedTuple):
+class Grid(msgspec.Struct, frozen=True):
     """The columns of every chart with the same number of them."""
 
     end_s: float

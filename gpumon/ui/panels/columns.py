@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from gpumon.units import GIB
 
@@ -24,7 +26,7 @@ _R1_DROPPED: tuple[frozenset[Field], ...] = (
 """What goes first when a row of numbers gets narrow."""
 
 
-class Widths(NamedTuple):
+class Widths(msgspec.Struct, frozen=True):
     """Digits that the biggest card needs; set once at the start."""
 
     power: int = 3
@@ -40,7 +42,7 @@ class Widths(NamedTuple):
         )
 
 
-class Columns(NamedTuple):
+class Columns(msgspec.Struct, frozen=True):
     """Cells of each element of one density; 0 is an element that is left out."""
 
     lines: int

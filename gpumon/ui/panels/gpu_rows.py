@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gpumon import units
 from gpumon.model import Gpu
@@ -29,7 +29,7 @@ HEAD_PIECES = 4
 UTIL_CELLS = 6
 
 
-class Subject(NamedTuple):
+class Subject(msgspec.Struct, frozen=True):
     """One GPU as its row needs it."""
 
     gpu: Gpu
@@ -42,7 +42,7 @@ class Subject(NamedTuple):
     """Its numbers are old."""
 
 
-class _Drawn(NamedTuple):
+class _Drawn(msgspec.Struct, frozen=True):
     """What of a row comes from charts."""
 
     timeline: Chart
@@ -55,7 +55,7 @@ class _Drawn(NamedTuple):
     budget: Shares | None
 
 
-class _Sheet(NamedTuple):
+class _Sheet(msgspec.Struct, frozen=True):
     """What a line is written on."""
 
     columns: Columns
@@ -108,7 +108,7 @@ def rows(subject: Subject, charts: Charts, columns: Columns, width: int) -> tupl
     )  # fmt: skip
     body = charts.keep(
         ("body", gpu.uuid),
-        (drawn_from, subject[1:], width),
+        (drawn_from, subject.state, subject.values, subject.is_selected, subject.is_muted, width),
         lambda: _body(
             subject,
             charts.keep(("drawn", gpu.uuid), drawn_from, lambda: _draw(subject, charts, columns)),
@@ -182,7 +182,7 @@ def _head(subject: Subject) -> list[Piece]:
 
 
 def _one_line(subject: Subject, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
-    columns, width, look = sheet
+    columns, width, look = sheet.columns, sheet.width, sheet.look
     values, is_hot = subject.values, subject.state.is_hot
     style = "muted" if subject.is_muted else ""
     is_instance = subject.gpu.mig_parent_uuid is not None
@@ -215,7 +215,7 @@ def _memory(used_bytes: int | None, columns: Columns) -> str:
 
 def _lines(subject: Subject, drawn: _Drawn, sheet: _Sheet) -> tuple[Row, ...]:
     """Power over memory, temperature over clock, each as high as its half of the lines."""
-    columns, width, look = sheet
+    columns, width, look = sheet.columns, sheet.width, sheet.look
     numbers = _numbers(subject)
     found: list[Row] = []
     for line in range(columns.lines):

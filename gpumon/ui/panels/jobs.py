@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from gpumon import units
 from gpumon.model import Gpu, Job, Process
@@ -31,14 +32,14 @@ HOST_PIDS = "PIDs belong to the host: run the container with --pid=host to see p
 OTHER_USER = "– (other user)"
 
 
-class JobLines(NamedTuple):
+class JobLines(msgspec.Struct, frozen=True):
     """Rows of the table and which process each one is."""
 
     rows: tuple[Row, ...]
     keys: tuple[str | None, ...]
 
 
-class _Line(NamedTuple):
+class _Line(msgspec.Struct, frozen=True):
     """One row to be: a job's sum, one of its ranks, or what is left out."""
 
     job: Job
@@ -47,7 +48,7 @@ class _Line(NamedTuple):
     left_out: int = 0
 
 
-class _Load(NamedTuple):
+class _Load(msgspec.Struct, frozen=True):
     """What a trainer and its children do."""
 
     cpu_pct: float | None
@@ -57,7 +58,7 @@ class _Load(NamedTuple):
     """Of the workers."""
 
 
-class _Table(NamedTuple):
+class _Table(msgspec.Struct, frozen=True):
     """What every row needs to know."""
 
     frame: Frame

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from gpumon import units
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
@@ -100,7 +102,7 @@ def probed_heights(size: Heights) -> ProbedHeights:
     return next(one for one in _PROBED if one.total <= size.total)
 
 
-class Scene(NamedTuple):
+class Scene(msgspec.Struct, frozen=True):
     """What all panels of a frame share."""
 
     frame: Frame
@@ -115,7 +117,7 @@ class Scene(NamedTuple):
         return chart_width(self.width)
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A chart and the labels beside its rows."""
 
     name: str

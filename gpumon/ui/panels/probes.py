@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gpumon.model import Rank
 from gpumon.steps import rank_on
 from gpumon.window import Window, key_of
 
 
-class Probe(NamedTuple):
+class Probe(msgspec.Struct, frozen=True):
     """A probe seen on a GPU."""
 
     key: str

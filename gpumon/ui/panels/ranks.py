@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from gpumon import units
 from gpumon.model import Job, Rank
@@ -23,7 +24,7 @@ SAMPLED = "sampled"
 """Stands where a probe would tell the step: the wait beside it is that of now and then."""
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """What one probe tells."""
 
     rank: int | None

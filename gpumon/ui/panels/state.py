@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from gpumon.model import Alert, Gpu, Job
 from gpumon.monitor import Frame
@@ -33,7 +34,7 @@ WORD_OF_PHASE = {"start": "starting", "pause": "paused", "stall": "stalled", "en
 _BUDGET = ("budget.useful_pct", "budget.data_pct", "budget.throttled_pct", "budget.peer_pct")
 
 
-class GpuState(NamedTuple):
+class GpuState(msgspec.Struct, frozen=True):
     """What stands left of a GPU's charts."""
 
     word: str

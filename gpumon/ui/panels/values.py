@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gpumon.model import Gpu
 from gpumon.monitor import Frame
@@ -18,7 +18,7 @@ MOST_FRAMES = 10
 """A mean is of no more frames than this, however long the screen was away."""
 
 
-class Values(NamedTuple):
+class Values(msgspec.Struct, frozen=True):
     """The slow numbers of one GPU, rounded as they are shown."""
 
     power_w: int | None = None
