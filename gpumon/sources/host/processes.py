@@ -22,8 +22,8 @@ _FEW_GPUS = 4
 _FEW_PROCESSES = 32
 _MANY_PROCESSES = 48
 _PERIOD_S = 2.0
-_MANY_PERIOD_S = 4.0
 _SLOW_PERIOD_S = 5.0
+_SLOWEST_PERIOD_S = 10.0
 """For the many processes of large jobs: two seconds would cost a quarter percent of a core."""
 _ROLE_AGAIN_S = 5.0
 _MAPS_AT_ONCE = 2
@@ -107,7 +107,7 @@ class ProcessReader:
         count = len(self._following.watches)
         gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
         if count > _MANY_PROCESSES:
-            holder_s, helper_s, counters_s = _MANY_PERIOD_S, _SLOW_PERIOD_S, _SLOW_PERIOD_S
+            holder_s, helper_s, counters_s = _SLOW_PERIOD_S, _SLOW_PERIOD_S, _SLOWEST_PERIOD_S
         elif count > _FEW_PROCESSES or len(gpus) > _FEW_GPUS:
             holder_s, helper_s, counters_s = _PERIOD_S, _PERIOD_S, _SLOW_PERIOD_S
         else:
