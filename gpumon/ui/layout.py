@@ -272,9 +272,10 @@ class _Drawing:
             known = [(alert_key(alert), alert.state, alert.muted_until_s) for alert in self.frame.alerts]
             listed = self.charts.keep(
                 ("alerts",),
-                (self.pace.version, known, view.part, view.alert, view.alert_offset, width, rows.alerts),
+                (self.pace.version, self.frame.is_judged, known, view.part, view.alert, view.alert_offset, width,
+                 rows.alerts),
                 lambda: alerts.alert_lines(self.frame, view, width, rows.alerts),
-            )
+            )  # fmt: skip
             self._add(listed.rows, tuple(None if key is None else Target("alerts", key) for key in listed.keys))
 
     def _job_lines(self, slow: Frame) -> jobs.JobLines:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from scenes import texts
 
 from builders import ListSource, gpu, snapshot, snapshots
 from gpumon.alerts import MuteList
@@ -19,6 +20,7 @@ from gpumon.model import Snapshot
 from gpumon.monitor import Frame, frames
 from gpumon.ui import sampler as module
 from gpumon.ui.app import GpumonApp
+from gpumon.ui.layout import Layout
 from gpumon.ui.palette import Palette
 from gpumon.ui.sampler import Sampler
 from gpumon.ui.view import ViewState
@@ -69,6 +71,18 @@ def test_first_values_come_unjudged_and_the_verdict_follows_the_picture() -> Non
     assert shown[1].window is first.window
     assert [alert.finding.rule for alert in shown[1].alerts] == ["gpu-lost"]
     assert shown[1].headline.state == "critical"
+
+
+def test_before_the_verdict_the_screen_does_not_say_that_all_is_well() -> None:
+    """Nor does it say afterwards, with the same numbers, what it said before."""
+    drawing = Layout()
+    looked, judged = frames(ListSource([snapshot()]), looks_first=True)
+    before, after = ("\n".join(texts(drawing.rows(one, ViewState(), 120, 40))) for one in (looked, judged))
+    assert "Nothing is judged yet." in before
+    assert "No alert" not in before
+    assert "HEALTHY" not in before
+    assert "No alert in 0 s." in after
+    assert "judged" not in after.replace("judged from", "")
 
 
 def test_no_picture_holds_up_the_verdict_only_once(monkeypatch: pytest.MonkeyPatch) -> None:

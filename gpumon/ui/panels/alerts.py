@@ -63,6 +63,8 @@ def alert_lines(frame: Frame, view: ViewState, width: int, height: int) -> Alert
 
 
 def _quiet(frame: Frame) -> str:
+    if not frame.is_judged:
+        return "Nothing is judged yet."
     quiet = units.duration(frame.window.span_s)
     abstained = len({abstention.rule for abstention in frame.abstained})
     text = f"No alert in {quiet}."
