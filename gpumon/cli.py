@@ -17,6 +17,7 @@ from gpumon import __version__
 from gpumon.errors import DriverMissing, GpumonError, NotATerminal, UsageError
 
 if TYPE_CHECKING:
+    from gpumon.commands.recording import Recorder
     from gpumon.config import Config, KnownLimits
     from gpumon.ui.sampler import PacedSource
 
@@ -113,6 +114,12 @@ def parser() -> _Parser:
     replay.add_argument("--speed", metavar="N", type=float, help="times as fast as it was (default 1)")
     run_verb = add_verb("run", help="a command with the probe switched on: gpumon run -- python train.py")
     run_verb.add_argument("--summary", action="store_true", help="at its end say on stderr what was seen")
+    run_verb.add_argument(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help="meanwhile record all that gpumon sees, to diagnose and replay (.gz)",
+    )
     run_verb.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --; its exit code is ours")
     attach = add_verb("attach", help="switch the probe on in a Python process that runs already (Python 3.14+)")
     attach.add_argument("pid", metavar="PID", type=int, help="its number")
@@ -256,7 +263,15 @@ def _replay(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from gpumon.commands import run as running
 
-    return running.run(options.command, with_summary="summary" in options)
+    make_recorder = _recorder(options) if "record" in options else None
+    return running.run(options.command, with_summary="summary" in options, make_recorder=make_recorder)
+
+
+def _recorder(options: argparse.Namespace) -> Callable[[], Recorder]:
+    from gpumon.commands.recording import Recorder
+
+    effective, gpus = _effective(options), _gpus(options)
+    return lambda: Recorder(options.record, options.command, effective, gpus)
 
 
 def _attach(options: argparse.Namespace) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
+import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -51,6 +54,68 @@ def write(path: Path, snapshots: Iterable[Snapshot], **facts: object) -> None:
         file.write(encoder.encode({"gpumon_trace": VERSION, **facts}) + b"\n")
         for snapshot in snapshots:
             file.write(encoder.encode(_without_nulls(msgspec.to_builtins(snapshot))) + b"\n")
+
+
+class Writer:
+    """A trace that grows. Whatever ends it (a crash, a full disk), it is valid up to its last line."""
+
+    def __init__(self, path: Path, **facts: object) -> None:
+        """Make the file, which nobody else may read; a name that ends in ``.gz`` is compressed.
+
+        Raises:
+            UsageError: there is one already, or it cannot be made or written.
+        """
+        self._path = path
+        self._encoder = msgspec.json.Encoder()
+        self._pack = zlib.compressobj(wbits=31) if path.suffix == ".gz" else None
+        self._size = 0
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            raise UsageError(f"{path} is there already; name another file, or remove it") from None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        try:
+            self._put(self._encoder.encode({"gpumon_trace": VERSION, **facts}))
+        except OSError as error:
+            self.discard()
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+    def append(self, snapshot: Snapshot) -> None:
+        """Add one. Raises OSError where there is no room; what was written stays as it was, and no more can be."""
+        self._put(self._encoder.encode(_without_nulls(msgspec.to_builtins(snapshot))))
+
+    def close(self) -> None:
+        """Complete the file."""
+        try:
+            if self._pack is not None:
+                self._write(self._pack.flush(zlib.Z_FINISH))
+        finally:
+            os.close(self._fd)
+
+    def discard(self) -> None:
+        """Take the file away again."""
+        os.close(self._fd)
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _put(self, line: bytes) -> None:
+        if self._pack is None:
+            self._write(line + b"\n")
+        else:
+            # Flushed, so that a reader can unpack all that was written so far.
+            self._write(self._pack.compress(line + b"\n") + self._pack.flush(zlib.Z_SYNC_FLUSH))
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
 
 
 class Trace:

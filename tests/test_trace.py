@@ -176,3 +176,28 @@ def test_an_absent_file_is_refused(tmp_path: Path) -> None:
     """A file that is not there is named."""
     with pytest.raises(UsageError, match=r"nothing\.jsonl: cannot be read: No such file"):
         trace.Trace(tmp_path / "nothing.jsonl")
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
+def test_a_trace_that_grows_can_be_read_at_any_time(tmp_path: Path, name: str) -> None:
+    """Before it is complete, too; complete, it is what was appended."""
+    snapshots = list(simulate("throttled", 5))
+    writer = trace.Writer(tmp_path / name)
+    for count, snapshot in enumerate(snapshots, 1):
+        writer.append(snapshot)
+        assert read(tmp_path / name)[0] == snapshots[:count]
+    writer.close()
+    assert read(tmp_path / name) == (snapshots, [])
+
+
+def test_a_trace_that_grows_writes_over_nothing_and_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    trace.Writer(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(UsageError, match="is there already"):
+        trace.Writer(path)
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
+        trace.Writer(tmp_path / "missing" / "run.jsonl")
+    other = trace.Writer(tmp_path / "other")
+    other.discard()
+    assert not (tmp_path / "other").exists()

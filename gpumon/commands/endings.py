@@ -15,6 +15,8 @@ from gpumon.probe._gpumon_probe import layout, ring
 from gpumon.text import clean
 
 MOST_FILES = 1024
+Body = dict[str, object]
+"""Of a file's header."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,15 @@ class Told:
 
     path: Path
     descriptor: int
-    body: dict[str, object]
+    body: Body
 
 
-def settle(runtime: str | None, run_id: str, name: str, code: int, *, with_summary: bool) -> None:
-    """Tell the exit code to who still reads, and remove the files of those that are gone; the child's is ``name``."""
-    lines = []
+def settle(runtime: str | None, run_id: str, name: str, code: int, *, with_summary: bool) -> dict[int, Body]:
+    """Tell the exit code to who still reads, and remove the files of those that are gone; the child's is ``name``.
+
+    Returns the last words of these, by pid.
+    """
+    lines, last = [], {}
     for told in _files(runtime, run_id):
         try:
             if with_summary:
@@ -36,7 +41,9 @@ def settle(runtime: str | None, run_id: str, name: str, code: int, *, with_summa
             if _is_alive(told.path.name):
                 continue
             own = {"exit_code": code} if told.path.name == name else {}
-            _write(told, {**told.body, **own, "run_exit_code": code})
+            body = {**told.body, **own, "run_exit_code": code}
+            last[int(told.path.name.partition(".")[0])] = body
+            _write(told, body)
             told.path.unlink()
         except OSError:
             continue
@@ -45,6 +52,7 @@ def settle(runtime: str | None, run_id: str, name: str, code: int, *, with_summa
     if with_summary:
         nothing = ["no process of it trained with PyTorch, JAX or TensorFlow, or Python was started with -I, -S or -E"]
         sys.stderr.write("".join(f"gpumon: {line}\n" for line in lines or nothing))
+    return last
 
 
 def _is_alive(name: str) -> bool:
@@ -94,7 +102,7 @@ def _opened(path: Path) -> Told | None:
     return Told(path, descriptor, known)
 
 
-def _write(told: Told, body: dict[str, object]) -> None:
+def _write(told: Told, body: Body) -> None:
     raw = json.dumps(body, separators=(",", ":")).encode("ascii")
     if len(raw) <= layout.BODY_MOST:
         os.pwrite(told.descriptor, layout.encode_header(raw), 0)

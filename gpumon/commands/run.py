@@ -13,13 +13,17 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpumon.commands import endings
 from gpumon.errors import UsageError
 from gpumon.probe import FOLDER
 from gpumon.probe._gpumon_probe import ring
+
+if TYPE_CHECKING:  # it costs time, and most runs record nothing
+    from gpumon.commands.recording import Recorder
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -41,24 +45,35 @@ LEAVES = {
 """Programs that start theirs without this environment, and what to do about it."""
 
 
-def run(command: Sequence[str], *, with_summary: bool) -> int:
-    """Run the command to its end and return its exit code; 128 + n where signal n ended it."""
+def run(command: Sequence[str], *, with_summary: bool, make_recorder: Callable[[], Recorder] | None = None) -> int:
+    """Run the command to its end and return its exit code; 128 + n where signal n ended it.
+
+    Raises:
+        UsageError: there is no command, or nowhere to record it to: then it does not start.
+    """
     if not command:
         raise UsageError("run: what? For example: gpumon run -- python train.py")
     run_id = secrets.token_hex(8)
     runtime = ring.safe_directory()
     environment = environment_for(os.environ, run_id, runtime)
+    recorder = None if make_recorder is None else make_recorder()
     _hint(command, environment)
     # The child gets the signals as they are now; from here on they wait until they are asked for.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - UNCATCHABLE)
     try:
         child = _start(command, environment, mask)
     except OSError as error:
+        if recorder is not None:
+            recorder.discard()
         sys.stderr.write(f"gpumon: run: {command[0]}: {error.strerror}\n")
         return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
     ticks = ring.start_ticks(child)
+    if recorder is not None:
+        recorder.start()
     code = _accompany(child)
-    endings.settle(runtime, run_id, f"{child}.{ticks}", code, with_summary=with_summary)
+    last_words = endings.settle(runtime, run_id, f"{child}.{ticks}", code, with_summary=with_summary)
+    if recorder is not None:
+        recorder.finish(child, code, last_words)
     return code if code >= 0 else 128 - code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from operator import is_not
@@ -15,7 +16,6 @@ from gpumon.sources.host.kernel_log import KernelLog
 from gpumon.sources.host.leftovers import Leftovers
 from gpumon.sources.inbox.inbox import Inbox
 from gpumon.sources.inbox.names import Names
-from gpumon.sources.nvml.reader import NvmlReader
 from gpumon.sources.nvml.reading import Holder, Reading, aged, with_driver
 from gpumon.text import clean
 
@@ -28,6 +28,38 @@ SOON = 0.5
 BUSY_PCT = 85.0
 CLOCK_STEP_S = 2.0
 GAP_INTERVALS = 5.0
+
+
+class DriverSide(Protocol):
+    """The part of NvmlReader that is needed here."""
+
+    interval_s: float
+
+    @property
+    def newest(self) -> Reading:
+        """What the last pass brought."""
+        ...
+
+    @property
+    def published(self) -> threading.Event:
+        """Set when there is a newer one."""
+        ...
+
+    def raise_failure(self) -> None:
+        """Raise what ended the reading, should anything."""
+        ...
+
+    def replace_hung_thread(self) -> None:
+        """Go on without the GPU that hangs."""
+        ...
+
+    def drain_events(self) -> tuple[Event, ...]:
+        """What the driver told since the last call."""
+        ...
+
+    def close(self) -> None:
+        """End; returns at once."""
+        ...
 
 
 class HostSide(Protocol):
@@ -68,7 +100,7 @@ class LiveSource:
 
     def __init__(
         self,
-        reader: NvmlReader,
+        reader: DriverSide,
         host_reader: HostSide,
         interval_s: float = 1.0,
         log: KernelLog | None = None,

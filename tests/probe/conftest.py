@@ -90,3 +90,37 @@ def _no_leftovers() -> Iterator[None]:
     for path in set(fallback.glob("*.*")) - before:
         if not Path("/proc", path.name.partition(".")[0]).exists():
             path.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def gpumon_command() -> list[str]:
+    """`gpumon`, from anywhere, without a PYTHONPATH of its own."""
+    root = str(Path(FOLDER).parent.parent)
+    return [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {root!r}); from gpumon.__main__ import main; sys.exit(main())",
+        "run",
+    ]
+
+
+TRAINING = """
+import time, torch
+optimizer = torch.optim.SGD()
+for _ in range(8):
+    time.sleep(0.01)
+    optimizer.step()
+print("done")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(TRAINING)
+    return path
+
+
+@pytest.fixture
+def job(environment: dict[str, str]) -> dict[str, str]:
+    return {**environment, "PYTHONPATH": str(STAND_IN)}

@@ -19,18 +19,6 @@ from terminal import PtyProgram
 Job = dict[str, str]
 
 
-@pytest.fixture
-def gpumon_command() -> list[str]:
-    """`gpumon`, from anywhere, without a PYTHONPATH of its own."""
-    root = str(Path(FOLDER).parent.parent)
-    return [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path.insert(0, {root!r}); from gpumon.__main__ import main; sys.exit(main())",
-        "run",
-    ]
-
-
 def done(command: list[str], environment: Job, **options: object) -> subprocess.CompletedProcess[str]:
     given: dict[str, object] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60}
     return subprocess.run(command, env=environment, check=False, **{**given, **options})  # type: ignore[call-overload, no-any-return]
@@ -143,28 +131,6 @@ def _quoted(words: list[str]) -> list[str]:
     return [shlex.quote(word) for word in words]
 
 
-TRAINING = """
-import time, torch
-optimizer = torch.optim.SGD()
-for _ in range(8):
-    time.sleep(0.01)
-    optimizer.step()
-print("done")
-"""
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(TRAINING)
-    return path
-
-
-@pytest.fixture
-def job(environment: Job) -> Job:
-    return {**environment, "PYTHONPATH": str(Path(__file__).parent / "standin")}
-
-
 def test_nothing_is_left_behind(gpumon_command: list[str], job: Job, runtime: Path, program: Path) -> None:
     ran = done([*gpumon_command, "--", sys.executable, str(program)], job)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("done\n", "", 0)
@@ -203,7 +169,7 @@ def test_every_python_of_the_command_is_watched(
 def test_a_python_that_ignores_its_environment_is_not(
     gpumon_command: list[str], job: Job, program: Path, flag: str
 ) -> None:
-    program.write_text(f"import sys; sys.path.insert(0, {job['PYTHONPATH']!r})\n{TRAINING}")
+    program.write_text(f"import sys; sys.path.insert(0, {job['PYTHONPATH']!r})\n{program.read_text()}")
     ran = done([*gpumon_command, "--summary", "--", sys.executable, flag, str(program)], job)
     assert ran.stdout == "done\n"
     assert "-I, -S or -E" in ran.stderr
@@ -212,7 +178,7 @@ def test_a_python_that_ignores_its_environment_is_not(
 def test_the_exit_code_is_told_to_who_still_reads(
     gpumon_command: list[str], job: Job, runtime: Path, program: Path
 ) -> None:
-    program.write_text(TRAINING + "time.sleep(1)\nraise ValueError")
+    program.write_text(program.read_text() + "time.sleep(1)\nraise ValueError")
     with subprocess.Popen([*gpumon_command, "--", sys.executable, str(program)], env=job, stderr=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL) as running:  # fmt: skip
         until = time.monotonic() + 30

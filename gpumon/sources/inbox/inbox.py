@@ -192,7 +192,7 @@ class Inbox:
         for ring, pid, until in self._parting:
             ring.read_header()
             is_over = now >= until
-            event = _exit_of(ring.body, pid, is_over=is_over)
+            event = exit_of(ring.body, pid, is_over=is_over)
             if event is None and not is_over:
                 waiting.append((ring, pid, until))
                 continue
@@ -284,7 +284,7 @@ def _order(rank: Rank) -> tuple[int, int]:
     return (_MOST if rank.rank is None else rank.rank, rank.pid)
 
 
-def _exit_of(body: Body, pid: int, *, is_over: bool) -> Event | None:
+def exit_of(body: Body, pid: int, *, is_over: bool) -> Event | None:
     """How a process ended: the code that its ``gpumon run`` wrote down, which is not that of the command's children.
 
     ``is_over``: no code is to come any more; then the exception counts that it said it ended with.
