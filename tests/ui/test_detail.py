@@ -290,15 +290,6 @@ def test_jax_without_a_line_of_its_own_is_said_to_be_unseen() -> None:
         assert any(words in line for line in lines(page(shown, height=40)))
 
 
-def test_jax_without_a_line_of_its_own_is_said_to_be_unseen() -> None:
-    """Nobody tells its steps: that is no program which has not done one yet."""
-    unknown = {"step": None, "step_s": None, "data_wait_s": None, "phase": None, "heartbeat_age_s": None}
-    for framework, words in (("jax", "steps not seen: gpumon.integrations.jax"), ("pytorch", "no step yet")):
-        reports = [rank(framework=framework, **unknown)]
-        shown = frame(snapshots(60, ranks=reports), jobs=[job()])
-        assert any(words in line for line in lines(page(shown, height=40)))
-
-
 def test_the_crosshair_reads_the_probes_charts_too() -> None:
     """Half a minute before the trouble the wait was nothing."""
     told = inside("input-bound", crosshair=50)
