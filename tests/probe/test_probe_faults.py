@@ -153,6 +153,28 @@ print("done")
     assert not list(runtime.iterdir())
 
 
+def test_the_last_word_waits_for_the_one_before(train: Train, runtime: Path) -> None:
+    """A crowded machine: at the end a report is still being made; the last word comes after it, and nothing then."""
+    text = f"""
+{STEPS}
+time.sleep(0.3)
+from _gpumon_probe import publisher
+own = publisher._Here.publisher
+make, entered = own._slot, []
+def slowly(phase):
+    entered.append(phase)
+    time.sleep(0.9)
+    return make(phase)
+own._slot = slowly
+while not entered:
+    time.sleep(0.01)
+print("done")
+"""
+    assert is_fine(train(text))
+    (seen,) = reports(runtime)
+    assert [slot.phase for slot in seen.slots[-2:]] == [layout.TRAIN, layout.END]
+
+
 def test_descriptors_that_a_program_closes_and_opens_anew_are_its_own(train: Train, tmp_path: Path) -> None:
     """A daemon closes all it has; its next file may get the probe's number, and nothing is written into it."""
     text = (

@@ -20,6 +20,9 @@ from .loop import Loop, loop
 from .memory import NOT_KNOWN, Allocator, Memory
 from .ring import Ring
 
+PATIENCE_S, LAST_PATIENCE_S = 0.2, 2.0
+"""How long one report waits for another that is being written. At the end it should be over: a thread that still asks a
+framework's library when the interpreter goes may take the process with it."""
 FAILURES_MOST = 10
 """So many reports in a row that could not be made: the next will not be better either."""
 CHECK_EVERY = 20
@@ -41,6 +44,7 @@ class Publisher:
         self.pid = os.getpid()
         self.lock = allocate_lock()
         self.seq = self.failures = 0
+        self.is_over = False
         self.body = b""
         self.news: tuple[object, object] = (None, None)
         self.before = _Sums()
@@ -55,13 +59,15 @@ class Publisher:
         if self.identity is None:
             self.identity = Identity()
 
-    def report(self, phase: int | None = None) -> None:
-        """Write one slot, and the header where it is new."""
+    def report(self, phase: int | None = None, patience_s: float = PATIENCE_S) -> None:
+        """Write one slot, and the header where it is new; nothing after the last word."""
         has_given_up = self.failures >= FAILURES_MOST
-        if has_given_up or self.pid != os.getpid() or not self.lock.acquire(timeout=0.2):
+        if has_given_up or self.pid != os.getpid() or not self.lock.acquire(timeout=patience_s):
             return
         try:
-            self._report(phase)
+            if not self.is_over:
+                self.is_over = phase == layout.END
+                self._report(phase)
             self.failures = 0
         except OSError:
             self.remove()
@@ -296,7 +302,7 @@ def _finish() -> None:
     if publisher is None or publisher.pid != os.getpid():
         return
     try:
-        publisher.report(layout.END)
+        publisher.report(layout.END, LAST_PATIENCE_S)
         publisher.close()
     except Exception:
         pass
