@@ -61,6 +61,8 @@ class Ring:
         """The newest row; of a field without a column what it has been in every row."""
         self._columns: dict[int, array[float]] = {}
         self._room = 0
+        self._filled = first - 1
+        """Number of the newest row that the columns hold; those after it are like the newest one."""
 
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
@@ -74,11 +76,14 @@ class Ring:
             self._newest = list(values)
         for field, data in columns.items():
             data[at] = values[field]
-        self.last = row
+        self._filled = self.last = row
 
     def repeat(self, row: int) -> None:
-        """Store the newest row once more."""
-        self.write(row, self._newest)
+        """Store the newest row once more; costs next to nothing, for most processes do nothing most of the time."""
+        if row == self.last + 1:
+            self.last = row
+        else:
+            self.write(row, self._newest)
 
     def values(self, row: int) -> Sequence[float]:
         """One row; empty where there is none."""
@@ -86,30 +91,48 @@ class Ring:
             return ()
         at = (row - self.first) % self.slots
         newest, columns = self._newest, self._columns  # in this order: a reader may meet a field's first change
-        return [columns[field][at] if field in columns else _single(value) for field, value in enumerate(newest)]
+        is_filled = row <= self._filled
+        return [
+            columns[field][at] if is_filled and field in columns else _single(value)
+            for field, value in enumerate(newest)
+        ]
 
     def column(self, field: int, first: int, last: int) -> list[float]:
         """One field from row ``first`` to row ``last`` (both included), NaN where nothing is known."""
         low, high = max(first, self.first), min(last, self.last)
         if high < low:
             return [_NAN] * (last - first + 1)
-        newest, data = self._newest, self._columns.get(field)
+        newest = self._newest  # before all else: a reader may meet a field's first change
+        data, filled = self._columns.get(field), min(high, self._filled)
+        found: list[float] = []
         if data is None:
-            found = [_single(newest[field])] * (high - low + 1)
-        else:
-            start, end = (low - self.first) % self.slots, (high - self.first) % self.slots
+            filled = low - 1
+        elif low <= filled:
+            start, end = (low - self.first) % self.slots, (filled - self.first) % self.slots
             found = data[start : end + 1].tolist() if start <= end else (data[start:] + data[: end + 1]).tolist()
+        if high > filled:
+            found += [_single(newest[field])] * (high - max(filled, low - 1))
         if low > first:
             found = [_NAN] * (low - first) + found
         return found + [_NAN] * (last - high) if last > high else found
 
     def _begin(self, row: int) -> int:
         """Make room for a row; its place in the columns."""
+        if self._filled < self.last:
+            self._fill()
         if row != self.last + 1:
             self._clear(max(self.last + 1, row - self.slots), row - 1)
         at = (row - self.first) % self.slots
         self._extend_to(at)
         return at
+
+    def _fill(self) -> None:
+        """Write down the rows that were like the newest one."""
+        self._extend_to(min(self.last - self.first, self.slots - 1))
+        for field, data in self._columns.items():
+            for row in range(max(self._filled + 1, self.last - self.slots + 1), self.last + 1):
+                data[(row - self.first) % self.slots] = self._newest[field]
+        self._filled = self.last
 
     def _clear(self, first: int, last: int) -> None:
         low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
