@@ -244,7 +244,8 @@ def _from_outside(pid: int) -> str:
 
 def py_spy() -> str | None:
     """The program, on the PATH or beside the Python that runs this."""
-    return shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    found = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    return None if found is None else str(Path(found).absolute())
 
 
 def _python_children(pid: int) -> str:

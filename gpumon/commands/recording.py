@@ -68,7 +68,11 @@ class Recorder:
 
     def start(self) -> None:
         """Begin to sample. All signals are blocked by now, and so they are on this thread and those it starts."""
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the user may have no more threads
+            self._complain(UsageError("no thread to be had"))
+            self._complete()
 
     def discard(self) -> None:
         """The command did not start: take the file away."""
@@ -85,10 +89,12 @@ class Recorder:
         self._ending = _Ending(pid, code, last_words)
         if self._source is not None:
             self._source.interval_s = LAST_S
-        self._thread.join(PATIENCE_S)
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE_S)
 
     def _record(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         try:
             source = self._source = self._machine()
             try:

@@ -28,7 +28,7 @@ from gpumon.sources.stacks import MOST_BYTES, main_thread, place_of, waits_for_d
 PAUSE_S = (0.5, 0.75)
 """Between two looks, at random: a loop that goes on by the half second would always be met at the same place."""
 _DUMP_S = 5.0
-_TRIES = 10
+_TRIES = 6
 """At the beginning, until one look succeeds."""
 _FAILURES = 40
 _PLACES = 1000
@@ -128,6 +128,7 @@ def _begin(tally: _Tally, program: str, target: Target) -> None:
             raise UsageError(f"attach: process {target.pid} ended meanwhile")
         if _is_forbidden(errors):
             break
+        time.sleep(PAUSE_S[0])
     raise UsageError(_refusal(target, errors))
 
 

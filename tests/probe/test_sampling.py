@@ -311,6 +311,7 @@ def refused(capsys: pytest.CaptureFixture[str], pid: int, *more: str) -> str:
     return err
 
 
+@pytest.mark.usefixtures("fast")
 def test_without_py_spy(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with started(idle()) as process:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -353,6 +354,7 @@ def test_what_the_kernel_forbids(
         )
 
 
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(
     ("script", "words"),
     [
