@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, KeysView, Mapping, Sequence
 from operator import mul
 from typing import Literal
@@ -262,15 +263,15 @@ class Timeline:
 
     def after(self, elapsed_s: float, first: int, last: int) -> int:
         """The first row in ``first``..``last`` later than a moment; ``last + 1`` if there is none."""
-        elapsed, slots, edge = self._elapsed, self.slots, elapsed_s + _EDGE_S
-        low, high = first, last + 1
-        while low < high:
-            middle = (low + high) // 2
-            if elapsed[middle % slots] > edge:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        if last < first:
+            return first
+        elapsed, edge = self._elapsed, elapsed_s + _EDGE_S
+        low, high = first % self.slots, last % self.slots
+        if low <= high:
+            return first + bisect_right(elapsed, edge, low, high + 1) - low
+        if elapsed[0] > edge:  # in what lies before the end of the ring
+            return first + bisect_right(elapsed, edge, low, self.slots) - low
+        return first + self.slots - low + bisect_right(elapsed, edge, 0, high + 1)
 
     def times(self, first: int, last: int) -> list[float]:
         """``elapsed`` of the rows ``first``..``last``."""
@@ -332,6 +333,13 @@ def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float], field
         known = known or mean == mean
         folded += (mean, low, high)
     return folded if known else None
+
+
+def extreme(values: Sequence[float], how: How) -> float:
+    """The least or the greatest of what is known; NaN if nothing is."""
+    total = sum(values)
+    known = values if total == total else [value for value in values if value == value]
+    return (min if how == "min" else max)(known, default=_NAN)
 
 
 def fold(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float, float]:

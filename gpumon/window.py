@@ -10,7 +10,7 @@ from operator import itemgetter, mul
 
 from gpumon.fields import GPU_RAW_FIELDS
 from gpumon.model import Ending, Event, Gpu, Host, Job, Process, Rank, Snapshot, Volume
-from gpumon.rings import How, Ring, Sums, Tier, Timeline, fold
+from gpumon.rings import How, Ring, Sums, Tier, Timeline, extreme, fold
 
 Known = Gpu | Process | Host | Rank | Volume | str
 """Whose series: the record itself or its key."""
@@ -130,7 +130,8 @@ class Window:
         self._row = row
         self._offset_s = store.offset_s
         self._baselines = store.baselines
-        self._stretches: dict[tuple[float, float], tuple[int, int, list[float], float]] = {}
+        self._stretches: dict[tuple[float, float], tuple[int, int]] = {}
+        self._covers: dict[tuple[int, int], list[float]] = {}
         self.last = last
         self.jobs = jobs
         self.ended_jobs = ended_jobs
@@ -154,13 +155,11 @@ class Window:
 
     def covers(self, seconds: float) -> bool:
         """Whether the history reaches that far back without missing more than a fifth."""
-        known = self._stretch(seconds, 0.0)[3]
-        return self.elapsed_s >= seconds - 1.5 * self.interval_s and known >= 0.8 * seconds
+        return self.elapsed_s >= seconds - 1.5 * self.interval_s and sum(self.covered(seconds)) >= 0.8 * seconds
 
     def series(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> list[float | None]:
         """The samples of the last ``seconds`` (before ``ago_s``), oldest first; None is a gap."""
-        first, last, *_ = self._stretch(seconds, ago_s)
-        values = self._raw(subject, field, first, last)
+        values = self._raw(subject, field, *self._stretch(seconds, ago_s))
         # Gaps are NaN, so the plain sum is NaN if there is one.
         total = sum(values)
         return list[float | None](values) if total == total else [value if value == value else None for value in values]
@@ -171,17 +170,17 @@ class Window:
 
     def covered(self, seconds: float) -> list[float]:
         """How much time each sample stands for; as long as ``series``."""
-        return self._stretch(seconds, 0.0)[2]
+        return self._covered(*self._stretch(seconds, 0.0))
 
     def mean(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> float | None:
         """Mean over the last ``seconds`` (before ``ago_s``) by time; None when less than half is known."""
-        first, last, covers, whole = self._stretch(seconds, ago_s)
+        first, last = self._stretch(seconds, ago_s)
         summed = self._summed(subject, field, first, last)
         if summed is not None:
             total, known = summed
             return total / known if known > 0 and known >= seconds / 2 else None
-        values = self._raw(subject, field, first, last)
-        total, known = sum(map(mul, values, covers)), whole
+        values, covers = self._raw(subject, field, first, last), self._covered(first, last)
+        total, known = sum(map(mul, values, covers)), sum(covers)
         if total != total:
             # Gaps are NaN, so the plain sum is NaN if there is one.
             total = known = 0.0
@@ -201,11 +200,11 @@ class Window:
         at_least: float | None = None,
     ) -> float | None:
         """Percentage of the time in which the value lay within the bounds; None when half is unknown."""
-        first, last, covers, _ = self._stretch(seconds, 0.0)
+        first, last = self._stretch(seconds, 0.0)
         low = -math.inf if at_least is None else at_least
         high = math.inf if below is None else below
         known = within = 0.0
-        for value, cover in zip(self._raw(subject, field, first, last), covers, strict=True):
+        for value, cover in zip(self._raw(subject, field, first, last), self._covered(first, last), strict=True):
             if value == value:
                 known += cover
                 if low <= value < high:
@@ -316,8 +315,7 @@ class Window:
         if start >= timeline.elapsed(oldest) - timeline.cover(oldest) or not series.tiers or column >= series.coarse:
             first, last = timeline.rows_within(start, end, oldest, self._row)
             values = series.raw.column(column, first, last)
-            folded = fold(values, timeline.covers(first, last))
-            return _known(folded[("mean", "min", "max").index(how)])
+            return _known(fold(values, timeline.covers(first, last))[0] if how == "mean" else extreme(values, how))
         for tier, ring in zip(self._store.tiers, series.tiers, strict=True):
             if start >= tier.oldest() * tier.width_s or tier is self._store.tiers[-1]:
                 low = max(math.ceil(start / tier.width_s - 0.5), tier.oldest())
@@ -333,8 +331,8 @@ class Window:
     def _first(self, seconds: float) -> int:
         return self._stretch(seconds, 0.0)[0]
 
-    def _stretch(self, seconds: float, ago_s: float) -> tuple[int, int, list[float], float]:
-        """Rows of a stretch of time, what each covers, and the sum; asked for often, so remembered."""
+    def _stretch(self, seconds: float, ago_s: float) -> tuple[int, int]:
+        """First and last row of a stretch of time; asked for often, so remembered."""
         found = self._stretches.get((seconds, ago_s))
         if found is None:
             timeline = self._store.timeline
@@ -342,8 +340,14 @@ class Window:
             if ago_s > 0:
                 last = timeline.after(self.elapsed_s - ago_s, timeline.oldest(), self._row) - 1
             first = timeline.after(self.elapsed_s - ago_s - seconds, timeline.oldest(), self._row)
-            covers = timeline.covers(first, last)
-            found = self._stretches[seconds, ago_s] = (first, last, covers, sum(covers))
+            found = self._stretches[seconds, ago_s] = (first, last)
+        return found
+
+    def _covered(self, first: int, last: int) -> list[float]:
+        """How much time each of some rows stands for; means of GPUs need it not, as they have running sums."""
+        found = self._covers.get((first, last))
+        if found is None:
+            found = self._covers[first, last] = self._store.timeline.covers(first, last)
         return found
 
     def _summed(self, subject: Known, field: str, first: int, last: int) -> tuple[float, float] | None:

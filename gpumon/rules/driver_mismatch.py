@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from gpumon.model import Evidence, Finding, Host, Process, Severity, Subject
 from gpumon.rules import driver_by_log, driver_by_message, driver_by_table
@@ -49,7 +50,7 @@ def driver_mismatch(window: Window, _limits: Limits) -> Conclusions:
         return
     jobs = {pid: job.id for job in window.jobs for pid in job.trainers}
     for process in window.last.processes:
-        newest = max((int(number) for number in _RUNTIME.findall(" ".join(process.libraries or ()))), default=0)
+        newest = _newest_runtime(process.libraries or ())
         if newest > major and "cuda-compat" not in (process.libraries or ()) and not _works(window, process):
             yield _job(process, newest, host, jobs.get(process.pid))
 
@@ -124,6 +125,12 @@ def _job(process: Process, newest: int, host: Host, job: str | None) -> Finding:
             f"or a driver for CUDA {newest}; on data-centre GPUs the package cuda-compat-{newest}-0 may do",
         ),
     )
+
+
+@lru_cache(maxsize=1024)
+def _newest_runtime(libraries: tuple[str, ...]) -> int:
+    """The newest CUDA among what a process has mapped, 0 without one; the processes of a job have mapped the same."""
+    return max((int(number) for number in _RUNTIME.findall(" ".join(libraries))), default=0)
 
 
 def _works(window: Window, process: Process) -> bool:

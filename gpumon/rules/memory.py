@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -58,8 +59,13 @@ class Growth(NamedTuple):
         return self.bytes / self.seconds
 
 
-def holdings(window: Window) -> Iterator[Holding]:
-    """Every GPU with memory of its own that a job works on; servers hold what they hold on purpose."""
+@lru_cache(maxsize=1)
+def holdings(window: Window) -> tuple[Holding, ...]:
+    """Every GPU with memory of its own that a job works on; servers hold what they hold on purpose.
+
+    Several rules ask for them of the same window, one after the other.
+    """
+    found = []
     processes = {process.pid: process for process in window.last.processes}
     for gpu in leaves(window.last.gpus):
         job = window.job_of(gpu.uuid)
@@ -67,7 +73,8 @@ def holdings(window: Window) -> Iterator[Holding]:
             continue
         trainer = trainer_of(job, gpu.uuid, processes)
         if trainer is not None or not job.trainers:
-            yield Holding(gpu, job, trainer, None if trainer is None else window.rank_of(trainer.pid))
+            found.append(Holding(gpu, job, trainer, None if trainer is None else window.rank_of(trainer.pid)))
+    return tuple(found)
 
 
 def used_pct(gpu: Gpu) -> float | None:

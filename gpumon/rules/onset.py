@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gpumon.signals import mean_of
 from gpumon.window import Known, Window
 
 LOOK_BACK_S = 600.0
@@ -40,12 +41,9 @@ def began_ago_s(
 def lasts(window: Window, subject: Known, field: str, *, seconds: float, at_least: float, parts: int = 4) -> bool:
     """Whether the mean reaches a level in every part of a stretch of time, as a single burst does not."""
     part_s = seconds / parts
-    sums: list[list[float]] = [[] for _ in range(parts)]
-    for age, value in zip(window.ages(seconds), window.series(subject, field, seconds), strict=True):
-        if value is not None:
-            sums[min(parts - 1, int(age / part_s))].append(value)
+    means = [mean_of(window.series(subject, field, part_s, ago_s=part_s * part)) for part in range(parts)]
     # A part without a sample, as with long intervals, proves nothing either way.
-    return all(sum(part) / len(part) >= at_least for part in sums if part)
+    return all(mean is None or mean >= at_least for mean in means)
 
 
 def spread(values: Sequence[float | None]) -> str | None:
