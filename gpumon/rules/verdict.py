@@ -118,9 +118,9 @@ def _line(event: Event) -> tuple[Evidence, ...]:
 
 def _kills(window: Window, ago_s: float) -> bool:
     """The kernel's count of kills rose around the end."""
-    seconds = ago_s + BEFORE_S
-    pairs = zip(window.ages(seconds), window.series("host", "oom_kills", seconds), strict=True)
-    values = [value for age, value in pairs if value is not None and age >= ago_s - AFTER_S]
+    until_s = max(0.0, ago_s - AFTER_S)
+    series = window.series("host", "oom_kills", ago_s + BEFORE_S - until_s, ago_s=until_s)
+    values = [value for value in series if value is not None]
     return bool(values) and values[-1] > values[0]
 
 
