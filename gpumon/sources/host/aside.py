@@ -128,19 +128,22 @@ def volumes_of(proc: str, pids: Iterable[int]) -> tuple[Volume, ...]:
 
 
 def _measured(path: str, place: str, kind: str) -> Volume | None:
+    import psutil
+
     try:
-        space = os.statvfs(path)
+        usage = psutil.disk_usage(path)
+        nodes = os.statvfs(path)
     except OSError:
         return None
-    if not space.f_blocks:
+    if not usage.total:
         return None
     # What root alone may still use is no use to a job; filesystems without a table of inodes have none to run out of.
-    free_pct = round(100.0 * space.f_favail / space.f_files, 1) if space.f_files else None
+    free_pct = round(100.0 * nodes.f_favail / nodes.f_files, 1) if nodes.f_files else None
     return Volume(
         path=text.clean(place),
         filesystem=text.clean(kind),
-        total_bytes=space.f_blocks * space.f_frsize,
-        free_bytes=space.f_bavail * space.f_frsize,
+        total_bytes=usage.total,
+        free_bytes=usage.free,
         free_inodes_pct=free_pct,
     )
 
