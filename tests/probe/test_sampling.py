@@ -208,7 +208,8 @@ sys.exit(sampling.run(int(sys.argv[1]), None))
 def test_it_goes_on_until_it_is_told_to_end(py_spy: StandIn, place: Path, number: int) -> None:
     py_spy(f"echo '{WAIT}'")
     with started(idle()) as process, subprocess.Popen(
-        [sys.executable, "-c", SAMPLE, str(process.pid)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SAMPLE, str(process.pid)], stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # however the tests were started
     ) as sampler:  # fmt: skip
         _await(lambda: any(place.iterdir()))
         assert stat.S_IMODE(next(place.iterdir()).stat().st_mode) == 0o600

@@ -17,6 +17,12 @@ OTHER = Gpu(
 )
 
 
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer over four processes than a reading would."""
+    monkeypatch.setattr(leftovers, "SLICE_S", 60.0)
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> FakeProc:
     """A machine whose GPU 0 is /dev/nvidia1, with a worker, a service and a stranger."""
@@ -55,9 +61,8 @@ def test_only_the_gpu_that_is_short_counts(tree: FakeProc) -> None:
     assert (found.pid, found.open_gpus) == (34, ("GPU-b",))
 
 
-def test_a_look_is_kept_for_ten_seconds(tree: FakeProc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_is_kept_for_ten_seconds(tree: FakeProc) -> None:
     """Newcomers are found by the next look; what is gone by then is forgotten."""
-    monkeypatch.setattr(leftovers, "SLICE_S", 60.0)
     look = Leftovers(str(tree.proc))
     assert [one.pid for one in look.look([GPU], (), 100.0)] == [31]
     tree.add(35)
