@@ -125,6 +125,20 @@ def test_accelerate(run: Run) -> None:
     assert 0.3 < seen.wait_share < 0.6
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_deepspeed(run: Run, *, counted: bool) -> None:
+    """Two ranks of the real engine, which compiles an operator for gloo first: its steps, not its micro batches."""
+    more = {"PYTHONPATH": str(ROOT)} if counted else {}
+    by = ("-m", "torch.distributed.run", "--nproc_per_node", "2")
+    said, seen = run("deepspeed", "deepspeed_job.py", *(["counted"] if counted else []), by=by, **more)
+    assert [(each.body["rank"], each.body["world_size"], each.last.step) for each in seen] == [
+        (rank, 2, said["steps"]) for rank in (0, 1)
+    ]
+    assert {(each.body["framework"], each.body["source"]) for each in seen} == {("deepspeed", "engine steps")}
+    assert seen[0].wait_share == pytest.approx(said["share"], abs=0.05)
+    assert [each.last.samples for each in seen] == [8 * said["steps"]] * 2
+
+
 @pytest.mark.parametrize(
     ("framework", "job", "copies"),
     [
