@@ -273,3 +273,17 @@ def test_large_machines_are_read_every_two_seconds(tmp_path: Path) -> None:
     assert again is first
     assert due is not first
     assert [process.pid for process in more] == [*holders, 16]
+
+
+def test_many_processes_are_read_every_five_seconds(tmp_path: Path) -> None:
+    """Beyond 48 the table rests for five seconds; who comes is seen at once all the same."""
+    fake = FakeProc(tmp_path)
+    holders = {pid: use("GPU-a") for pid in range(10, 59)}
+    for pid in (*holders, 99):
+        fake.add(pid)
+    with reader_of(fake.proc, fake.sys) as reader:
+        answers = [reader.read(holders, float(now))[1] for now in range(1, 14)]
+        more = reader.read({**holders, 99: use("GPU-a")}, 14.0)[1]
+    new = [now for now in range(2, 14) if answers[now - 1] is not answers[now - 2]]
+    assert new == [2, 7, 12]
+    assert [process.pid for process in more] == [*holders, 99]
