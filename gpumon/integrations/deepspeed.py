@@ -1,4 +1,4 @@
-"""DeepSpeed: ``engine = counted(engine)`` after ``deepspeed.initialize`` adds samples per second."""
+"""DeepSpeed: ``engine = counted(engine)`` adds samples per second where no ``DataLoader`` feeds the engine."""
 
 from __future__ import annotations
 
