@@ -99,8 +99,9 @@ def test_ignored_signals_stay_ignored_and_pipes_break(gpumon_command: list[str],
 def test_the_terminal_is_the_commands(gpumon_command: list[str], environment: Job) -> None:
     """Ctrl-C reaches it once, and it decides what that means."""
     script = (
-        "import sys, time\nprint(sys.stdin.isatty(), sys.stdout.isatty(), flush=True)\n"
-        "for _ in range(2):\n  try: time.sleep(20)\n  except KeyboardInterrupt: print('interrupted', flush=True)\n"
+        "import sys, time\nfor _ in range(2):\n  try:\n"
+        "    print(sys.stdin.isatty(), sys.stdout.isatty(), flush=True)\n    time.sleep(20)\n"
+        "  except KeyboardInterrupt: print('interrupted', flush=True)\n"
     )
     with PtyProgram([*gpumon_command, "--", sys.executable, "-c", script], environment=environment) as program:
         program.wait_for("True True")
