@@ -104,6 +104,7 @@ def curriculum(draw: Draw) -> Plan:
     def turn(world: World) -> None:
         job = world.jobs[0]
         job.pace, job.batch = pace, round(job.batch * pace)
+        job.set_prep_s(pace * job.prep_s)
 
     plan.turn = turn
     return plan
