@@ -315,7 +315,8 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits, *, 
     uses = [window.mean(gpu, "utilization_pct", limits.window_s) or 0.0 for gpu in group]
     share = 100.0 - sum(uses) / len(uses)
     who = names(group, window.last.gpus)
-    command = f"py-spy dump --pid {job.trainers[0] if job.trainers else 'PID'}"
+    pid = job.trainers[0] if job.trainers else "PID"
+    dump, sample = f"py-spy dump --pid {pid}", f"gpumon attach --sample {pid} --for 60s"
     return Finding(
         rule="data-starved",
         severity="info",
@@ -335,6 +336,10 @@ def _unknown(window: Window, job: Job, group: Sequence[Gpu], limits: Limits, *, 
             ),
             *([] if is_dark else [Evidence(name="main thread", value="asleep", judged_by="≥ 50% of the time")]),
         ),
-        fixes=(_BY_HAND, f"{command} shows what the main thread waits for"),
-        command=command if job.trainers else None,
+        fixes=(
+            _BY_HAND,
+            *([] if is_dark else [f"{sample} tells how long the main thread waits in its loader"]),
+            f"{dump} shows what the main thread waits for",
+        ),
+        command=None if not job.trainers else dump if is_dark else sample,
     )
