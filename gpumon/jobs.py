@@ -31,8 +31,7 @@ _HELD_SHARE = 0.03
 class _Life:
     """What is remembered of a job between two snapshots."""
 
-    def __init__(self, job_id: str, time_s: float, *, is_young: bool) -> None:
-        self.id = job_id
+    def __init__(self, time_s: float, *, is_young: bool) -> None:
         self.seen_s = time_s
         self.phase: Phase = "start"
         self.phase_since_s = time_s
@@ -44,12 +43,21 @@ class _Life:
         self.longest_gap_s = 0.0
 
 
+class _Crew(NamedTuple):
+    """Trainers that belong together, and all that one table of processes says about their job."""
+
+    job: Job
+    """Without its phase."""
+    has_ended: bool = False
+    written_bytes_per_s: float = 0.0
+
+
 class _Scene(NamedTuple):
     """One snapshot with its records by identity."""
 
     snapshot: Snapshot
     processes: Mapping[int, Process]
-    gpus: Mapping[str, Gpu]
+    busy_pct: Mapping[str, float | None]
     ranks: Mapping[int, Rank]
     still: Collection[str]
     """Ids of jobs in which nothing has moved for too long."""
@@ -60,6 +68,10 @@ class JobFold:
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
+        self._table: tuple[tuple[Process, ...], tuple[str, ...]] | None = None
+        """The processes and the GPUs' order of which the next two were made; None where time alone may change them."""
+        self._processes: dict[int, Process] = {}
+        self._crews: list[_Crew] = []
         self._tree: tuple[tuple[int, int | None, bool], ...] = ()
         self._parents: dict[int, tuple[int, ...]] = {}
         self._helpers: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
@@ -68,16 +80,15 @@ class JobFold:
 
     def append(self, snapshot: Snapshot, still: Collection[str] = ()) -> tuple[Job, ...]:
         """The jobs of this instant, by their first GPU; those in ``still`` stall."""
-        processes = {process.pid: process for process in snapshot.processes}
-        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-        order = {gpu.uuid: number for number, gpu in enumerate(snapshot.gpus)}
-        parents = self._parents_of(processes)
-        scene = _Scene(snapshot, processes, gpus, {rank.pid: rank for rank in snapshot.ranks}, still)
+        uuids = tuple([gpu.uuid for gpu in snapshot.gpus])
+        if self._table is None or self._table[0] is not snapshot.processes or self._table[1] != uuids:
+            self._group(snapshot, uuids)
+        busy = {gpu.uuid: busy_pct(gpu) for gpu in snapshot.gpus}
+        scene = _Scene(snapshot, self._processes, busy, {rank.pid: rank for rank in snapshot.ranks}, still)
         jobs: list[Job] = []
         lives: dict[str, _Life] = {}
-        for key, trainers in self._grouped(processes, parents, snapshot.time_s).items():
-            trainers.sort(key=lambda one: _place(one, order))
-            job, lives[key] = self._job(key, trainers, parents, scene)
+        for crew in self._crews:
+            job, lives[crew.job.id] = self._job(crew, scene)
             jobs.append(job)
         if not jobs and snapshot.host.processes_hidden is not None:
             for key, unseen in self._unseen(scene).items():
@@ -88,7 +99,22 @@ class JobFold:
         # A process list may fail once; a job that was only missed goes on where it was.
         recent = snapshot.time_s - _MISSED_S
         self._lives = {key: life for key, life in self._lives.items() if life.last_s >= recent} | lives
-        return tuple(sorted(jobs, key=lambda job: min(order.get(uuid, 999) for uuid in job.gpu_uuids)))
+        return tuple(jobs)
+
+    def _group(self, snapshot: Snapshot, uuids: tuple[str, ...]) -> None:
+        """Take in a new table of processes; most of them stand for seconds."""
+        self._processes = processes = {process.pid: process for process in snapshot.processes}
+        order = {uuid: number for number, uuid in enumerate(uuids)}
+        indices = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
+        parents = self._parents_of(processes)
+        crews: list[_Crew] = []
+        for key, trainers in self._grouped(processes, parents, snapshot.time_s).items():
+            trainers.sort(key=lambda one: _place(one, order))
+            crews.append(self._crew(key, trainers, parents, indices))
+        self._crews = sorted(crews, key=lambda crew: min(order.get(uuid, 999) for uuid in crew.job.gpu_uuids))
+        # Processes of which only the looks are known belong together by when they are seen.
+        is_lasting = all(process.started_s is not None for process in snapshot.processes)
+        self._table = (snapshot.processes, uuids) if is_lasting else None
 
     def _parents_of(self, processes: Mapping[int, Process]) -> dict[int, tuple[int, ...]]:
         """Ancestors of every process; a tree that has not changed is not walked again."""
@@ -97,38 +123,45 @@ class JobFold:
             self._tree, self._parents, self._helpers = tree, _parents(processes), {}
         return self._parents
 
-    def _job(
+    def _crew(
         self,
         key: str,
         trainers: list[Process],
         parents: Mapping[int, tuple[int, ...]],
-        scene: _Scene,
-    ) -> tuple[Job, _Life]:
-        snapshot, gpus = scene.snapshot, scene.gpus
-        started = min((one.started_s for one in trainers if one.started_s is not None), default=None)
-        life = self._lives.get(key)
-        if life is None:
-            is_young = started is not None and snapshot.time_s - started < _START_S
-            life = _Life(key, snapshot.time_s, is_young=is_young)
+        indices: Mapping[str, int],
+    ) -> _Crew:
         pids = tuple(one.pid for one in trainers)
         helpers = self._helpers.get(pids)
         if helpers is None:
-            helpers = self._helpers[pids] = _helpers(trainers, parents, scene.processes)
-        life.last_s = snapshot.time_s
-        age_s = snapshot.time_s - (life.seen_s if started is None else started)
+            helpers = self._helpers[pids] = _helpers(trainers, parents, self._processes)
         uuids = {uuid: None for one in trainers for uuid in one.gpu_memory_bytes}
         job = Job(
-            id=life.id,
+            id=key,
             name=_name(trainers[0]),
             kind=_kind(trainers),
             user=trainers[0].user,
-            gpu_uuids=tuple(sorted(uuids, key=lambda uuid: gpus[uuid].index if uuid in gpus else 999)),
+            gpu_uuids=tuple(sorted(uuids, key=lambda uuid: indices.get(uuid, 999))),
             trainers=pids,
             helpers=helpers,
-            started_s=started,
-            is_first_epoch=age_s < _FIRST_EPOCH_S,
+            started_s=min((one.started_s for one in trainers if one.started_s is not None), default=None),
         )
-        return _in_phase(job, life, scene, age_s), life
+        return _Crew(
+            job,
+            has_ended=all(one.state in {"Z", "X"} for one in trainers),
+            written_bytes_per_s=sum(one.write_bytes_per_s or 0.0 for one in trainers),
+        )
+
+    def _job(self, crew: _Crew, scene: _Scene) -> tuple[Job, _Life]:
+        job, time_s = crew.job, scene.snapshot.time_s
+        life = self._lives.get(job.id)
+        if life is None:
+            is_young = job.started_s is not None and time_s - job.started_s < _START_S
+            life = _Life(time_s, is_young=is_young)
+        life.last_s = time_s
+        age_s = time_s - (life.seen_s if job.started_s is None else job.started_s)
+        if age_s < _FIRST_EPOCH_S:
+            crew = crew._replace(job=msgspec.structs.replace(job, is_first_epoch=True))
+        return _in_phase(crew, life, scene, age_s), life
 
     def _unseen(self, scene: _Scene) -> dict[str, list[Gpu]]:
         """GPUs that are in use, by the work they seem to belong to."""
@@ -144,13 +177,13 @@ class JobFold:
         time_s = scene.snapshot.time_s
         life = self._lives.get(key)
         if life is None:
-            life = _Life(key, time_s, is_young=not self._is_first)
+            life = _Life(time_s, is_young=not self._is_first)
             if self._is_first and any((busy_pct(gpu) or 0.0) >= _BUSY_PCT for gpu in gpus):
                 life.seen_s -= _START_S  # it was at work before the log began
         life.last_s = time_s
         place = f"GPU {gpus[0].index}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
         job = Job(id=key, name=f"job on {place}", gpu_uuids=tuple(gpu.uuid for gpu in gpus))
-        return _in_phase(job, life, scene, time_s - life.seen_s), life
+        return _in_phase(_Crew(job), life, scene, time_s - life.seen_s), life
 
     def _grouped(
         self, processes: Mapping[int, Process], parents: Mapping[int, tuple[int, ...]], time_s: float
@@ -181,15 +214,15 @@ def _is_in_use(gpu: Gpu) -> bool:
     return not gpu.is_lost and (is_held or (busy_pct(gpu) or 0.0) >= _BUSY_PCT)
 
 
-def _in_phase(job: Job, life: _Life, scene: _Scene, age_s: float) -> Job:
+def _in_phase(crew: _Crew, life: _Life, scene: _Scene, age_s: float) -> Job:
     """The job with its phase, which its life remembers."""
-    phase, time_s = _phase(life, job, scene, age_s), scene.snapshot.time_s
+    phase, time_s = _phase(life, crew, scene, age_s), scene.snapshot.time_s
     if phase != life.phase:
         life.phase, life.phase_since_s = phase, time_s
     if phase == "train" and life.trained_since_s is None:
         life.trained_since_s = time_s
     return msgspec.structs.replace(
-        job, phase=phase, phase_since_s=life.phase_since_s, trained_since_s=life.trained_since_s
+        crew.job, phase=phase, phase_since_s=life.phase_since_s, trained_since_s=life.trained_since_s
     )
 
 
@@ -250,14 +283,12 @@ def _kind(trainers: Sequence[Process]) -> JobKind:
     return "unknown"
 
 
-def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
-    snapshot, processes, gpus = scene.snapshot, scene.processes, scene.gpus
-    ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
-    if (job.trainers and all(processes[pid].state in {"Z", "X"} for pid in job.trainers)) or (
-        ranks and all(rank.phase == "end" for rank in ranks)
-    ):
+def _phase(life: _Life, crew: _Crew, scene: _Scene, age_s: float) -> Phase:
+    job = crew.job
+    ranks = _ranks_of(job, scene)
+    if crew.has_ended or (ranks and all(rank.phase == "end" for rank in ranks)):
         return "end"
-    known = [busy for busy in (busy_pct(gpus[uuid]) for uuid in job.gpu_uuids if uuid in gpus) if busy is not None]
+    known = [busy for busy in map(scene.busy_pct.get, job.gpu_uuids) if busy is not None]
     mean = sum(known) / len(known) if known else None
     if life.trained_since_s is None:
         return _beginning(life, job, scene, age_s, mean)
@@ -269,11 +300,10 @@ def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
         return told
     if mean is None:
         return "train"
-    written = sum(processes[pid].write_bytes_per_s or 0.0 for pid in job.trainers)
-    if written >= _CHECKPOINT_BYTES_PER_S and min(known) < 50.0:
+    if crew.written_bytes_per_s >= _CHECKPOINT_BYTES_PER_S and min(known) < 50.0:
         return "pause"
-    if mean < _QUIET_PCT and not _any_waits(job, processes, snapshot):
-        life.gap_s += snapshot.interval_s or 0.0
+    if mean < _QUIET_PCT and not _any_waits(job, scene):
+        life.gap_s += scene.snapshot.interval_s or 0.0
         if life.gap_s >= _GAP_S:
             return "stall" if life.gap_s > max(_STALL_S, 3 * life.longest_gap_s) else "pause"
         return life.phase
@@ -282,9 +312,13 @@ def _phase(life: _Life, job: Job, scene: _Scene, age_s: float) -> Phase:
     return "train"
 
 
+def _ranks_of(job: Job, scene: _Scene) -> list[Rank]:
+    return [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks] if scene.ranks else []
+
+
 def _beginning(life: _Life, job: Job, scene: _Scene, age_s: float, mean: float | None) -> Phase:
     """Whether it trains steadily by now: by its steps where probes count them, else by its GPUs and its age."""
-    ranks = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
+    ranks = _ranks_of(job, scene)
     is_counted = any(rank.heartbeat_age_s is not None or rank.phase == "init" for rank in ranks)
     is_busy = _told(ranks) == "train" if is_counted else mean is None or mean >= _BUSY_PCT
     life.busy_for_s += (scene.snapshot.interval_s or 0.0) if is_busy else 0.0
@@ -307,9 +341,10 @@ def _compiles(job: Job, processes: Mapping[int, Process]) -> bool:
     return any(helper.role == "compile" and (helper.cpu_pct or 0.0) >= 20.0 for helper in helpers)
 
 
-def _any_waits(job: Job, processes: Mapping[int, Process], snapshot: Snapshot) -> bool:
+def _any_waits(job: Job, scene: _Scene) -> bool:
+    processes = scene.processes
     for uuid in job.gpu_uuids:
         trainer = trainer_of(job, uuid, processes)
-        if trainer and waits_for_input(trainer, workers_of(job, trainer.pid, processes), snapshot.host):
+        if trainer and waits_for_input(trainer, workers_of(job, trainer.pid, processes), scene.snapshot.host):
             return True
     return False

@@ -196,3 +196,24 @@ def test_a_loop_that_pauses_without_a_word_is_seen_by_its_gpu() -> None:
     fold = JobFold()
     phase_with(fold, 0, 5, {}, {})
     assert phase_with(fold, 5, 20, {"utilization_pct": 0.0}, {"heartbeat_age_s": 15.0}) == "pause"
+
+
+def test_a_table_that_stands_leads_to_the_same_jobs() -> None:
+    """Sources hand out one table of processes for seconds: phases go on, and a card that moves takes its job along."""
+
+    def run(*, is_kept: bool) -> list[tuple[Job, ...]]:
+        fold, found = JobFold(), []
+        young = [builders.process(10, (1,), started_s=YOUNG), builders.worker(20, 10)]
+        table = (*young, builders.process(11, (0,)), builders.process(12, (2,), job_id="slurm-7", ppid=None))
+        for at in range(400):
+            busy = 0.0 if 150 <= at < 170 or at >= 250 else 97.0
+            gpus = [builders.gpu(index, utilization_pct=busy) for index in (range(3) if at < 300 else (2, 1, 0))]
+            taken = builders.snapshot(builders.NOON + at, gpus, table if is_kept else list(table))
+            assert (taken.processes is table) == is_kept
+            found.append(fold.append(taken))
+        return found
+
+    kept = run(is_kept=True)
+    assert kept == run(is_kept=False)
+    assert {job.phase for jobs in kept for job in jobs} == {"start", "train", "pause", "stall"}
+    assert [job.gpu_uuids for job in kept[-1]] == [(builders.uuid(index),) for index in (2, 1, 0)]
