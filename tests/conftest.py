@@ -10,7 +10,9 @@ import pytest
 
 from fakenvml import FakeDriver, Profile
 
-REAL_TIME = frozenset("test_faults test_numbers test_signalling test_terminal_output test_terminal test_live".split())
+REAL_TIME = frozenset(
+    "test_faults test_numbers test_signalling test_terminal_output test_terminal test_opening test_live".split()
+)
 """Modules in which the real program meets a real terminal, or a real clock: once late is a busy machine."""
 
 

@@ -23,7 +23,7 @@ from textual.widget import Widget
 
 from gpumon.ui.glyphs import BANDS, EIGHTHS, MARKS, SHADES, ascii_row
 from gpumon.ui.painter import Painter, Span
-from gpumon.ui.palette import RESET, Palette
+from gpumon.ui.palette import Palette
 from gpumon.ui.row import Piece, Row
 from gpumon.ui.view import Part, ViewState
 
@@ -73,8 +73,7 @@ class Line(Strip):
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Textual's signature
         """The same bytes as the painter sends."""
-        sgr = self._palette.sgr
-        return "".join(f"{sgr(style)}{text}{RESET}" if sgr(style) else text for text, style in self._row)
+        return self._palette.text(self._row)
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         """Cells ``start`` to ``end``."""

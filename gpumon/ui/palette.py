@@ -8,11 +8,14 @@ A style is ``[bold ][reverse ]ROLE[ on ROLE]``; the empty string is the terminal
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
-from rich.color import Color
-from rich.style import Style
+
+from gpumon.ui.row import Row
+
+if TYPE_CHECKING:
+    from rich.style import Style
 
 Theme = Literal["dark", "light", "high-contrast", "16", "mono"]
 ThemeChoice = Literal["auto", "dark", "light", "high-contrast", "16", "mono"]
@@ -102,7 +105,7 @@ class Palette:
         self.theme: Theme = theme
         self.depth: Depth = 0 if theme == "mono" else 16 if theme == "16" and depth else depth
         self._sgr: dict[str, str] = {"": ""}
-        self._rich: dict[str, Style] = {"": Style.null()}
+        self._rich: dict[str, Style] = {}
 
     @property
     def has_color(self) -> bool:
@@ -124,6 +127,11 @@ class Palette:
         if known is None:
             known = self._sgr[style] = self._make_sgr(style)
         return known
+
+    def text(self, row: Row) -> str:
+        """A row as it is sent to the terminal."""
+        sgr = self.sgr
+        return "".join([f"{code}{text}{RESET}" if (code := sgr(style)) else text for text, style in row])
 
     def rich(self, style: str) -> Style:
         """The same as a Rich style, for whatever Textual draws."""
@@ -150,6 +158,11 @@ class Palette:
         return f"\x1b[{';'.join(codes)}m" if codes else ""
 
     def _make_rich(self, style: str) -> Style:
+        from rich.color import Color
+        from rich.style import Style
+
+        if not style:
+            return Style.null()
         is_bold, is_reverse, ink, on = self._resolve(style)
         return Style(
             color=None if ink is None else Color.from_ansi(ink),

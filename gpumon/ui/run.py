@@ -1,4 +1,7 @@
-"""How the live screen is opened: terminal first, then the sampler, then Textual; and what its end means."""
+"""How the live screen is opened: the sampler, a first picture, then Textual; and what its end means.
+
+Importing Textual costs more than everything that the first values need: so they do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from typing import TYPE_CHECKING
 from gpumon.alerts import MuteList
 from gpumon.config import Config
 from gpumon.ui import tty
+from gpumon.ui.glyphs import ascii_row
+from gpumon.ui.opening import Opening
+from gpumon.ui.palette import Palette
 from gpumon.ui.sampler import Sampler
 from gpumon.ui.view import SPANS_S, ViewState
 
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
     from gpumon.ui.sampler import PacedSource
 
 CRASHED = 70
+FIRST_S = 0.3
+"""How long Textual waits for the first values; those of a slower driver it shows itself."""
 
 
 def run_app(
@@ -37,44 +45,63 @@ def run_app(
     """
     tty.require_terminal()
     gc.disable()  # what start-up makes stays; collecting begins after the first picture
-    depth = tty.depth(no_color=no_color or config.theme == "mono")
-    tier = tty.tier(is_ascii=config.ascii)
     mutes = MuteList()
     sampler = Sampler(make_source, config, mutes)
     sampler.start()
-    asks_background = config.theme == "auto" and depth > 0 and os.environ.get("TERM") != "linux"
-    with tty.Interview(asks_background=asks_background, asks_width=tier == "blocks" and tty.may_be_wide()) as interview:
-        _settle_textual(depth)
+    with Opening() as opening:
+        view, palette = _show_first(opening, sampler, config, no_color=no_color, notice=notice)
+        _settle_textual(palette.depth)
         from gpumon.ui.app import GpumonApp
-        from gpumon.ui.palette import Palette
 
-        interview.listen()
+        app = GpumonApp(
+            sampler,
+            config,
+            view,
+            palette,
+            mutes=mutes,
+            opening=opening,
+            notice=notice,
+            can_paint=os.environ.get("GPUMON_PAINT") != "0",
+        )
+        if sampler.error is not None:
+            raise sampler.error
+        app.run(mouse=False)
+    sampler.stop()
+    if app.failure is not None:
+        raise app.failure
+    return CRASHED if app.return_code else 0
+
+
+def _show_first(
+    opening: Opening, sampler: Sampler, config: Config, *, no_color: bool, notice: str | None
+) -> tuple[ViewState, Palette]:
+    """Find out how to draw on this terminal, and put the first values on it if they are there soon."""
+    depth = tty.depth(no_color=no_color or config.theme == "mono")
+    tier = tty.tier(is_ascii=config.ascii)
+    asks_background = config.theme == "auto" and depth > 0 and os.environ.get("TERM") != "linux"
+    may_ask = opening.is_holding and tty.has_room(tty.OUTPUT)
+    interview = tty.Interview(
+        asks_background=may_ask and asks_background, asks_width=may_ask and tier == "blocks" and tty.may_be_wide()
+    )
+    from gpumon.ui.layout import layout  # takes as long as the sampler and the terminal need to answer
+
+    frame = sampler.wait_for_first(FIRST_S)
+    interview.listen()
+    opening.typed = interview.typed
     theme = config.theme if config.theme != "auto" else "light" if tty.is_light(interview.background) else "dark"
     palette = Palette(theme, depth)
     view = ViewState(
         span_s=next((span for span in SPANS_S if span >= config.span_s), SPANS_S[-1]),
         interval_s=config.interval_s,
+        toast=notice,
         tier="ascii" if interview.is_wide else tier,
         has_color=palette.has_color,
         is_read_only=config.read_only,
     )
-    app = GpumonApp(
-        sampler,
-        config,
-        view,
-        palette,
-        mutes=mutes,
-        typed=interview.typed,
-        notice=notice,
-        can_paint=os.environ.get("GPUMON_PAINT") != "0",
-    )
-    if sampler.error is not None:  # no driver, most of the time: known before the screen opens
-        raise sampler.error
-    app.run(mouse=False)
-    sampler.stop()
-    if app.failure is not None:
-        raise app.failure
-    return CRASHED if app.return_code else 0
+    if frame is not None:
+        rows = layout(frame, view, *tty.size())
+        opening.show([ascii_row(row) for row in rows] if view.tier == "ascii" else rows, palette)
+    return view, palette
 
 
 def _settle_textual(depth: Depth) -> None:

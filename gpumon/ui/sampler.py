@@ -38,6 +38,7 @@ class Sampler:
         self._show: Callable[[Frame], bool] | None = None
         self._fail: Callable[[Exception], bool] | None = None
         self._is_stopped = False
+        self._has_begun = threading.Event()
         self.pictured = threading.Event()
         """The first values are on the screen: what they did not need, the rules above all, is loaded now."""
         self.latest: Frame | None = None
@@ -46,6 +47,13 @@ class Sampler:
     def start(self) -> None:
         """Begin; returns at once."""
         threading.Thread(target=self._run, name="gpumon-sampler", daemon=True).start()
+
+    def wait_for_first(self, seconds: float) -> Frame | None:
+        """The first frame if it is there by then; raises what has ended sampling before it."""
+        self._has_begun.wait(seconds)
+        if self.error is not None:
+            raise self.error
+        return self.latest
 
     def attach(self, show: Callable[[Frame], bool], fail: Callable[[Exception], bool]) -> None:
         """Hand frames to a screen from now on; ``show`` answers False once the screen is closed."""
@@ -78,6 +86,7 @@ class Sampler:
                 source.close()
         except Exception as error:  # noqa: BLE001 - raised again on the screen's thread, with its traceback
             self.error = error
+            self._has_begun.set()
             if self._fail is not None:
                 self._fail(error)
 
@@ -93,8 +102,10 @@ class Sampler:
             if self._is_stopped:
                 return
             if source.is_catching_up:
+                self._has_begun.set()  # there is a past to go through: no first frame soon
                 continue
             self.latest = frame
+            self._has_begun.set()
             if self._show is not None and not self._show(frame):
                 return
             if not self.pictured.wait(PICTURE_S):

@@ -20,6 +20,7 @@ from gpumon.config import Config
 from gpumon.monitor import Frame
 from gpumon.ui import selection
 from gpumon.ui.board import BoardApp, BoardScreen, Brush
+from gpumon.ui.opening import Opening
 from gpumon.ui.overview import Overview
 from gpumon.ui.painter import Painter
 from gpumon.ui.palette import Palette
@@ -77,7 +78,7 @@ class Stage(BoardApp):
         palette: Palette,
         *,
         mutes: MuteList | None = None,
-        typed: bytes = b"",
+        opening: Opening | None = None,
         notice: str | None = None,
         can_paint: bool = True,
     ) -> None:
@@ -87,8 +88,7 @@ class Stage(BoardApp):
         self.sampler = sampler
         self.config = config
         self.mutes = mutes or MuteList()
-        self.typed = typed
-        """Keys that came before the screen was there."""
+        self.opening = opening or Opening()
         self.early: list[str] = []
         """Actions of keys that came before there was anything to act on."""
         self.terminal: Terminal | None = None

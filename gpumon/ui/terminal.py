@@ -27,6 +27,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
 
+from gpumon.ui import tty
+from gpumon.ui.opening import ENTER
 from gpumon.ui.painter import SYNC_END, SYNC_START
 
 if TYPE_CHECKING:
@@ -56,23 +58,25 @@ class Terminal(LinuxDriver):
         """Open a descriptor of our own on the terminal, so that making it non-blocking bothers nobody."""
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._screen = app
-        self._screen_fd = 2  # where Textual writes
         self.has_sync = False
         self.is_gone = False
-        self._out, self._write_max = _open_own(self._screen_fd)
-        self._is_own = self._out != self._screen_fd
+        self._out, self._write_max = _open_own(tty.OUTPUT)
+        self._is_own = self._out != tty.OUTPUT
         """Writing to it does not block, and tells whether there was room."""
         self._wake_read, self._wake_write = os.pipe()
         self._pending = bytearray()
         self._lock = threading.RLock()
         self._is_draining = False
         self._is_leaving = False
+        self._has_left = False
+        """Nothing is written any more: whatever Textual says now it says to the shell."""
         self.owes_redraw = False
         """What is on the terminal is not what was sent or asked for: every cell again, as soon as bytes flow."""
-        self._newest = ""
+        self._opening = app.opening
+        self._newest = ENTER if self._opening.has_picture else ""
         """What was written last: Textual sends all cells of a screen twice when it opens."""
         self._resize_timer: asyncio.TimerHandle | None = None
-        self._typed = app.typed
+        self._typed = self._opening.typed
         app.terminal = self
 
     @property
@@ -84,7 +88,7 @@ class Terminal(LinuxDriver):
 
     def write(self, data: str) -> None:
         """Send now what the terminal takes; the rest follows when it can."""
-        if self.is_gone or data == self._newest:
+        if self.is_gone or self._has_left or data == self._newest:
             return
         with self._lock:
             if len(self._pending) > PENDING_MAX and not self._is_leaving:
@@ -102,7 +106,7 @@ class Terminal(LinuxDriver):
     def _send(self) -> None:
         while self._pending:
             try:
-                if not self._is_own and not _has_room(self._out):
+                if not self._is_own and not tty.has_room(self._out):
                     return
                 sent = os.write(self._out, self._pending[: self._write_max])
             except BlockingIOError:
@@ -144,11 +148,7 @@ class Terminal(LinuxDriver):
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Ask the terminal: COLUMNS and LINES of the shell are not updated by a resize."""
-        try:
-            width, height = os.get_terminal_size(self._screen_fd)
-        except OSError:
-            return 80, 24
-        return width or 80, height or 24
+        return tty.size()
 
     def start_application_mode(self) -> None:
         """Take the terminal; after SIGSTOP (not SIGTSTP) it was never given back, so do that first."""
@@ -156,10 +156,14 @@ class Terminal(LinuxDriver):
             self.stop_application_mode()
             self.close()
             self._must_signal_resume = True
-        self._is_leaving = False
+        self._is_leaving = self._has_left = False
         super().start_application_mode()  # type: ignore[no-untyped-call]
         if self._key_thread is not None and self._key_thread.is_alive():  # else the terminal could not be taken
             signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._await_rest))
+            if self._opening.is_holding:
+                self.attrs_before = self._opening.hand_over()
+                if self._opening.must_stop:
+                    signal.raise_signal(signal.SIGTSTP)
 
     def _await_rest(self) -> None:
         """The window's size is changing: say so once it has been the same for a moment."""
@@ -199,6 +203,7 @@ class Terminal(LinuxDriver):
             with self._lock:
                 self._send()
         self._pending.clear()
+        self._has_left = True
 
     # --- input ---
 
@@ -267,13 +272,6 @@ def _open_own(fd: int) -> tuple[int, int]:
         return os.open(os.ttyname(fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC), 1 << 16
     except OSError:
         return fd, SMALL_WRITE
-
-
-def _has_room(fd: int) -> bool:
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    ready = poller.poll(0)
-    return bool(ready) and bool(ready[0][1] & select.POLLOUT)
 
 
 def add_signal_handlers(loop: asyncio.AbstractEventLoop, app: Stage) -> None:

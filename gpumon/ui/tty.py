@@ -6,17 +6,18 @@ import os
 import re
 import select
 import sys
-import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from gpumon.errors import NotATerminal
 from gpumon.ui.glyphs import Tier
 
 Depth = Literal[256, 16, 0]
+
+OUTPUT = 2
+"""Where the screen is written, as Textual does."""
 
 ANSWER_S = 0.1
 """How long the terminal may take to name its background."""
@@ -33,6 +34,31 @@ def require_terminal(environment: Mapping[str, str] = os.environ) -> None:
             raise NotATerminal(f"{name} is not a terminal; use  gpumon once  or  gpumon once --json")
     if environment.get("TERM") == "dumb":
         raise NotATerminal("TERM=dumb cannot show a screen; use  gpumon once  or  gpumon once --json")
+
+
+def size() -> tuple[int, int]:
+    """Columns and rows, by the terminal: COLUMNS and LINES of the shell are not updated by a resize."""
+    try:
+        width, height = os.get_terminal_size(OUTPUT)
+    except OSError:
+        return 80, 24
+    return width or 80, height or 24
+
+
+def has_room(fd: int) -> bool:
+    """The terminal takes bytes at the moment."""
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    ready = poller.poll(0)
+    return bool(ready) and bool(ready[0][1] & select.POLLOUT)
+
+
+def is_in_foreground() -> bool:
+    """A background job would be stopped by touching the terminal."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def depth(environment: Mapping[str, str] = os.environ, *, no_color: bool = False) -> Depth:
@@ -109,49 +135,25 @@ def may_be_wide(environment: Mapping[str, str] | None = None) -> bool:
 
 
 class Interview:
-    """Asks the terminal on entering and takes the answers in ``listen``; imports go on in between.
-
-    The terminal is silent and unbuffered meanwhile, so that an answer neither shows nor waits for Enter.
-    """
+    """Asks a terminal that is silent and takes the answers in ``listen``; what needs no answer goes on in between."""
 
     def __init__(self, *, asks_background: bool, asks_width: bool) -> None:
-        """Which questions: OSC 11, and how far the cursor moves over a character of ambiguous width."""
-        is_possible = _is_in_foreground()
-        self._questions = b"\x1b]11;?\x1b\\" if asks_background and is_possible else b""
-        if asks_width and is_possible:
+        """Ask: OSC 11, and how far the cursor moves over a character of ambiguous width."""
+        self._questions = b"\x1b]11;?\x1b\\" if asks_background else b""
+        if asks_width:
             self._questions += "\r·\x1b[6n\r\x1b[K".encode()
         self.background: tuple[float, float, float] | None = None
         """Red, green, blue from 0 to 1; None where the terminal did not say in time."""
         self.is_wide = False
         """Characters of ambiguous width take two cells here."""
-        self._until = 0.0
-        self._before: list[int | list[bytes | int]] | None = None
         self.typed = b""
-        """Keys that came in before the screen was there."""
-
-    def __enter__(self) -> Interview:  # noqa: PYI034 - Self is not in Python 3.10
-        """Ask."""
+        """Keys that came in with the answers."""
         if self._questions:
-            fd = 0
-            self._before = termios.tcgetattr(fd)
-            silent = termios.tcgetattr(fd)
-            silent[3] &= ~(termios.ECHO | termios.ICANON)
-            termios.tcsetattr(fd, termios.TCSANOW, silent)
-            os.write(2, self._questions)
-            self._until = time.monotonic() + ANSWER_S
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Give the terminal its settings back."""
-        if self._before is not None:
-            termios.tcsetattr(0, termios.TCSANOW, self._before)
+            os.write(OUTPUT, self._questions)
+        self._until = time.monotonic() + ANSWER_S
 
     def listen(self) -> None:
         """Take the answers; waits for what is left of the 100 ms."""
-        if self._before is None:
-            return
         reply = b""
         while not self._is_answered(reply):
             wait_s = max(0.0, self._until - time.monotonic())
@@ -169,11 +171,3 @@ class Interview:
     def _is_answered(self, reply: bytes) -> bool:
         has_color = b"]11;" not in self._questions or parse_background(reply) is not None
         return has_color and (b"[6n" not in self._questions or _CURSOR.search(reply) is not None)
-
-
-def _is_in_foreground() -> bool:
-    """A background job would be stopped by touching the terminal."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return False

@@ -2,7 +2,9 @@
 
 Arguments: ``key=value``; ``interval=0.2``, ``gpus=2``, ``stop_after=5``, ``fail_after=3``, ``hang=1``,
 ``overlay=1`` (every row changes all over in every frame; F2 shows a toast over them, F3 a dialog that one can see
-through), ``mutant=1`` (the painter paints without looking).
+through), ``mutant=1`` (the painter paints without looking), ``first_after=1`` (seconds until the first sample),
+``kind=demo``, ``hold=FILE`` (Textual is not there before the file is, and never if it says ``fail``), ``unjudged=1``
+(the first values get no verdict).
 """
 
 from __future__ import annotations
@@ -13,20 +15,26 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
+from pathlib import Path
 from typing import Any
 
 from gpumon.config import Config
 from gpumon.errors import GpumonError
 from gpumon.model import Gpu, Host, Process, Snapshot
+from gpumon.monitor import Monitor
+from gpumon.sources import SourceKind
 
 
 class SteadySource:
     """GPUs whose values move a little in every sample."""
 
-    kind = "live"
     name = "steady"
 
-    def __init__(self, interval_s: float, gpus: int, stop_after: int, fail_after: int, *, is_hanging: bool) -> None:
+    def __init__(
+        self, interval_s: float, gpus: int, stop_after: int, fail_after: int, *, kind: SourceKind, is_hanging: bool
+    ) -> None:
+        self.kind = kind
         self.interval_s = interval_s
         self.is_catching_up = False
         self._gpus = gpus
@@ -92,6 +100,20 @@ class SteadySource:
         )
 
 
+class TextualWaits(MetaPathFinder):
+    """Holds the import of Textual until a file is there."""
+
+    def __init__(self, go: Path) -> None:
+        self._go = go
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "textual":
+            while not self._go.exists():
+                time.sleep(0.01)
+            if self._go.read_text(encoding="utf-8") == "fail":
+                raise ZeroDivisionError("Textual fails as told")
+
+
 def _add_overlays() -> None:
     """Keys for what the program itself never does: cover the board without leaving it."""
     from textual.binding import Binding
@@ -140,11 +162,13 @@ def main() -> int:
     def make_source() -> SteadySource:
         if "error" in options:
             raise GpumonError(options["error"])
+        time.sleep(float(options.get("first_after", "0")))
         return SteadySource(
             float(options.get("interval", "0.2")),
             int(options.get("gpus", "2")),
             int(options.get("stop_after", "0")),
             int(options.get("fail_after", "0")),
+            kind=options.get("kind", "live"),  # type: ignore[arg-type]
             is_hanging="hang" in options,
         )
 
@@ -154,6 +178,10 @@ def main() -> int:
         from gpumon.ui.painter import Painter
 
         Painter.may_paint = lambda *_: True  # type: ignore[method-assign]
+    if "unjudged" in options:
+        Monitor.load = lambda _: threading.Event().wait()  # type: ignore[method-assign,assignment]
+    if "hold" in options:
+        sys.meta_path.insert(0, TextualWaits(Path(options["hold"])))
     config = Config(theme=options.get("theme", "auto"), interval_s=float(options.get("interval", "0.2")))
     try:
         return run_app(make_source, config)
