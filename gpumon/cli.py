@@ -6,7 +6,6 @@ import argparse
 import difflib
 import errno
 import functools
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -419,6 +418,8 @@ def _gpus(options: argparse.Namespace) -> list[str] | None:
 
 
 def _log_to(path: Path) -> None:
+    import logging
+
     try:
         logging.basicConfig(filename=path, level=logging.DEBUG, format="%(asctime)s %(threadName)s %(message)s")
     except OSError as error:

@@ -111,7 +111,7 @@ def test_rows_that_have_not_changed_are_the_same_objects() -> None:
     ("verb", "unwanted"),
     [
         ("--version", {"argparse", "msgspec", "pynvml", "gpumon.cli"}),
-        ("once", {"asyncio", "textual", "psutil", "gpumon.rules", "gpumon.history", "gpumon.sources.live"}),
+        ("once", {"asyncio", "logging", "textual", "psutil", "gpumon.rules", "gpumon.history", "gpumon.sources.live"}),
     ],
 )
 def test_imports(fake_driver: Callable[..., FakeDriver], verb: str, unwanted: set[str]) -> None:

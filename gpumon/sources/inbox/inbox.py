@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,6 @@ from gpumon.sources.inbox.reports import Story
 from gpumon.sources.inbox.ring import Body, Now, Report, Ring, open_ring
 from gpumon.sources.inbox.writers import Writers
 from gpumon.text import clean
-
-_log = logging.getLogger(__name__)
 
 _MOST_RANKS = 256
 _MOST = 1 << 31
@@ -245,7 +242,9 @@ class Inbox:
         pause_s = min(2.0 * refusal.pause_s, _AGAIN_MOST_S) if refusal is not None and is_known else _AGAIN_S
         self._refused[key] = _Refusal(entry.inode, now + pause_s, pause_s)
         if not is_known:
-            _log.info("not read: %s in %s: %s", entry.name, place.where, reason)
+            import logging
+
+            logging.getLogger(__name__).info("not read: %s in %s: %s", entry.name, place.where, reason)
 
     def _open(self, place: Place, entry: Entry, directory: int, now: float) -> str | None:
         """Hold a file from now on; the reason where it is not to be believed."""
