@@ -38,8 +38,8 @@ class Opening:
         """Keys neither show nor wait for Enter, and signals leave the terminal as it was found."""
         if not tty.is_in_foreground():
             return self
-        answers = {signal.SIGINT: _end, signal.SIGTERM: _end, signal.SIGHUP: _end, signal.SIGTSTP: self._stop_later}
-        for number, answer in answers.items():
+        answers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), self._end)
+        for number, answer in (*answers.items(), (signal.SIGTSTP, self._stop_later)):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, answer)
         self._modes = termios.tcgetattr(0)
@@ -52,14 +52,17 @@ class Opening:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back what has not been handed over."""
+        self._give_back()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _give_back(self) -> None:
+        """What has not been handed over."""
         with contextlib.suppress(OSError, termios.error):  # the terminal may be gone
             if self.has_picture and tty.has_room(tty.OUTPUT):
                 os.write(tty.OUTPUT, _LEAVE)
             if self.is_holding:
                 termios.tcsetattr(0, termios.TCSANOW, self._modes)
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
 
     def show(self, rows: Sequence[Row], palette: Palette) -> None:
         """Put the first picture on the alternate screen, unless the terminal takes no bytes."""
@@ -76,6 +79,7 @@ class Opening:
     def _stop_later(self, _number: int, _frame: FrameType | None) -> None:
         self.must_stop = True
 
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
+        """At once: an exception could be taken for one of what is being imported."""
+        self._give_back()
+        os._exit(0)

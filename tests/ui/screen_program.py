@@ -108,8 +108,11 @@ class TextualWaits(MetaPathFinder):
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "textual":
-            while not self._go.exists():
-                time.sleep(0.01)
+            try:
+                while not self._go.exists():
+                    time.sleep(0.01)
+            except BaseException as error:  # as Python 3.11 does where a class is being made
+                raise RuntimeError("an exception that was not meant for it") from error
             if self._go.read_text(encoding="utf-8") == "fail":
                 raise ZeroDivisionError("Textual fails as told")
 
