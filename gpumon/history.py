@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 
@@ -122,8 +122,8 @@ class History:
         for gpu in snapshot.gpus:
             series = self._of(gpu.uuid, self.gpu_fields, row)
             if not (gpu.is_lost or (gpu.age_s is not None and gpu.age_s >= stale_s)):
-                values = self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), row, snapshot.interval_s)
-                values += [paused.get(gpu.uuid, _NAN), *_row(self._gpu_raw_values(gpu))]
+                self._keep_windows(gpu, row, snapshot.interval_s)
+                values = self._gpu_row(gpu, (derived or {}).get(gpu.uuid, {}), paused.get(gpu.uuid))
                 series.write(row, values, cover_s)
                 series.sum_up(store.timeline)
         host = self._of(HOST_KEY, self.host_fields, row)
@@ -196,23 +196,27 @@ class History:
     def _is_mortal(self, fields: Mapping[str, int]) -> bool:
         return fields is self.process_fields or fields is self.rank_fields
 
-    def _gpu_row(
-        self, gpu: Gpu, derived: Mapping[str, float | None], row: int, interval_s: float | None
-    ) -> list[float]:
-        values = _row(self._gpu_values(gpu))
-        ring = gpu.utilization_samples_pct
+    def _gpu_row(self, gpu: Gpu, derived: Mapping[str, float | None], paused_pct: float | None) -> list[float]:
+        values = [
+            *self._gpu_values(gpu),
+            *[limiter_pct(gpu, name) for name in LIMITERS],
+            *[derived.get(name) for name in BUDGET_FIELDS],
+            paused_pct,
+            *self._gpu_raw_values(gpu),
+        ]
         # The mean of all windows since the last sample; the single value is only one of them.
-        busy = busy_pct(gpu)
+        values[self._utilization] = busy_pct(gpu)
+        return _row(values)
+
+    def _keep_windows(self, gpu: Gpu, row: int, interval_s: float | None) -> None:
+        ring = gpu.utilization_samples_pct
         if ring and interval_s:
             self._rates[gpu.uuid] = len(ring) / interval_s
-        elif busy is not None and not ring:
+        elif not ring and (busy := busy_pct(gpu)) is not None:
             missed = self._rates.get(gpu.uuid, 0.0) * min(interval_s or 0.0, self._store.timeline.cover(row))
             ring = (busy,) * max(1, min(_READINGS_MAX, round(missed)))
-        values[self._utilization] = _NAN if busy is None else busy
         slots = self._store.rings.setdefault(gpu.uuid, [None] * _WINDOWS_KEPT)
         slots[row % len(slots)] = (row, ring)
-        values += _row(tuple(limiter_pct(gpu, name) for name in LIMITERS))
-        return values + _row(tuple(derived.get(name) for name in BUDGET_FIELDS))
 
     def _held(self, rank: Rank) -> Rank:
         """A step longer than the interval is reported when it ends; until the next one ends it is what holds."""
@@ -281,7 +285,7 @@ class History:
         return found
 
 
-def _row(values: tuple[float | None, ...]) -> list[float]:
+def _row(values: Iterable[float | None]) -> list[float]:
     return [_NAN if value is None else value for value in values]
 
 

@@ -35,11 +35,6 @@ class _Rows:
             data.extend(self._blank * (min(self.slots, max(_FIRST_SLOTS, 2 * held, at + 1)) - held))
         data[start : start + width] = array("d", values)
 
-    def row(self, at: int) -> Sequence[float]:
-        """What is in a slot."""
-        start = at * self.width
-        return self._data[start : start + self.width] or self._blank
-
     def value(self, at: int, field: int) -> float:
         """One value of a slot that was written."""
         return self._data[at * self.width + field]
@@ -61,21 +56,22 @@ class Ring:
         self._newest = [_NAN] * width
         """The newest row; of a field without a column what it has been in every row."""
         self._columns: dict[int, array[float]] = {}
+        self._steady = list(range(width))
+        """The fields without a column."""
         self._room = 0
         self._filled = first - 1
         """Number of the newest row that the columns hold; those after it are like the newest one."""
 
     def write(self, row: int, values: Sequence[float]) -> None:
         """Store a row; rows left out since the last write become gaps."""
-        at, columns = self._begin(row), self._columns
-        if row == self.first:
-            self._newest = list(values)
-        elif values != self._newest:
-            for field, (value, before) in enumerate(zip(values, self._newest, strict=True)):
-                if value != before and field not in columns and (value == value or before == before):
+        at, before = self._begin(row), self._newest
+        if row != self.first:
+            for field in self._steady:
+                value, known = values[field], before[field]
+                if value != known and (value == value or known == known):
                     self._give_column(field)
-            self._newest = list(values)
-        for field, data in columns.items():
+        self._newest = list(values)
+        for field, data in self._columns.items():
             data[at] = values[field]
         self._filled = self.last = row
 
@@ -117,11 +113,16 @@ class Ring:
             found = [_NAN] * (low - first) + found
         return found + [_NAN] * (last - high) if last > high else found
 
+    def steady(self, field: int, first: int, last: int) -> float | None:
+        """What a field was in all of these rows, without looking at them; None where it may have changed."""
+        is_steady = field not in self._columns and self.first <= first and last <= self.last
+        return _single(self._newest[field]) if is_steady else None
+
     def _begin(self, row: int) -> int:
         """Make room for a row; its place in the columns."""
         if self._filled < self.last:
             self._fill()
-        if row != self.last + 1:
+        if row > self.last + 1:
             self._clear(max(self.last + 1, row - self.slots), row - 1)
         at = (row - self.first) % self.slots
         self._extend_to(at)
@@ -129,27 +130,28 @@ class Ring:
 
     def _fill(self) -> None:
         """Write down the rows that were like the newest one."""
-        self._extend_to(min(self.last - self.first, self.slots - 1))
-        for field, data in self._columns.items():
-            for row in range(max(self._filled + 1, self.last - self.slots + 1), self.last + 1):
-                data[(row - self.first) % self.slots] = self._newest[field]
+        self._put(self._newest, max(self._filled + 1, self.last - self.slots + 1), self.last)
         self._filled = self.last
 
     def _clear(self, first: int, last: int) -> None:
-        low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
-        if last < first:
-            return
-        stretches = [(low, high)] if low <= high else [(low, self.slots - 1), (0, high)]
-        self._extend_to(max(end for _, end in stretches))
-        for field, value in enumerate(self._newest):
-            if value == value and field not in self._columns:
+        """Nothing is known of these rows."""
+        for field in self._steady:
+            if self._newest[field] == self._newest[field]:
                 self._give_column(field)
-        for data in self._columns.values():
+        self._put([_NAN] * len(self._newest), first, last)
+
+    def _put(self, values: Sequence[float], first: int, last: int) -> None:
+        """Write the same values into some rows, no more of them than there are slots."""
+        low, high = (first - self.first) % self.slots, (last - self.first) % self.slots
+        stretches = [(low, high + 1)] if low <= high else [(low, self.slots), (0, high + 1)]
+        self._extend_to(max(end for _, end in stretches) - 1)
+        for field, data in self._columns.items():
             for start, end in stretches:
-                data[start : end + 1] = array("f", [_NAN]) * (end - start + 1)
+                data[start:end] = array("f", [values[field]]) * (end - start)
 
     def _give_column(self, field: int) -> None:
         self._columns[field] = array("f", [self._newest[field]]) * self._room
+        self._steady = [other for other in self._steady if other != field]
 
     def _extend_to(self, at: int) -> None:
         """Memory is taken as rows come, so that a young run is small."""
@@ -177,6 +179,9 @@ class Sums:
         self.last = first - 1
         self._is_whole = is_whole
         self._places = {field: place for place, field in enumerate(fields)}
+        self._total = [0.0] * len(self._places)
+        """Up to the newest row: value times time, and below the time with a value."""
+        self._time_s = [0.0] * len(self._places)
         self._totals = _Rows(len(self._places), slots)
         self._known = _Rows(len(self._places), slots)
 
@@ -199,21 +204,21 @@ class Sums:
 
     def write(self, row: int, values: Sequence[float] | Mapping[int, float], cover_s: float) -> None:
         """Add a row that stands for some time; rows left out since the last write add nothing."""
-        first, slots = self.first, self.slots
-        before = (self.last - first) % slots
-        totals, known = self._totals.row(before), self._known.row(before)
-        for missed in range(max(self.last + 1, row - slots), row):
-            self._totals.write((missed - first) % slots, totals)
-            self._known.write((missed - first) % slots, known)
-        at = (row - first) % slots
-        now = [values[field] for field in self._places]
-        self._totals.write(
-            at, [total + value * cover_s if value == value else total for total, value in zip(totals, now, strict=True)]
-        )
-        self._known.write(
-            at, [time_s + cover_s if value == value else time_s for time_s, value in zip(known, now, strict=True)]
-        )
+        totals, known = self._total, self._time_s
+        for missed in range(max(self.last + 1, row - self.slots), row):
+            self._put(missed)
+        for place, field in enumerate(self._places):
+            value = values[field]
+            if value == value:
+                totals[place] += value * cover_s
+                known[place] += cover_s
+        self._put(row)
         self.last = row
+
+    def _put(self, row: int) -> None:
+        at = (row - self.first) % self.slots
+        self._totals.write(at, self._total)
+        self._known.write(at, self._time_s)
 
     def between(self, field: int, first: int, last: int) -> tuple[float, float] | None:
         """Sum of value times time, and the time with a value, of ``first``..``last``; None if it is too long ago."""
@@ -328,8 +333,11 @@ def fold_rows(ring: Ring, first: int, last: int, weights: Sequence[float], field
         return [value for value in values for _ in range(3)]
     known = False
     for field in range(fields):
-        values = ring.column(field, first, last)
-        mean, low, high = fold(values, weights)
+        value = ring.steady(field, first, last)
+        if value is None:
+            mean, low, high = fold(ring.column(field, first, last), weights)
+        else:
+            mean = low = high = value
         known = known or mean == mean
         folded += (mean, low, high)
     return folded if known else None

@@ -254,6 +254,10 @@ def test_a_ring_gives_back_what_was_written(values: list[float | None], slots: i
         assert list(map(repr, ring.column(field, first, last))) == list(map(repr, wanted))
         single = [ring.values(row)[field] if ring.values(row) else math.nan for row in range(first, last + 1)]
         assert list(map(repr, single)) == list(map(repr, wanted))
+        steady = ring.steady(field, first, last)
+        assert steady is None or {repr(steady)} == set(map(repr, wanted))
+    if None not in values:
+        assert ring.steady(2, first, last) == 5.0
 
 
 def test_ranks_have_series_of_their_own() -> None:
