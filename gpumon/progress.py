@@ -168,10 +168,10 @@ class _Pace:
 class _Scene(NamedTuple):
     """One snapshot with its records by identity."""
 
-    gpus: Mapping[str, Gpu]
     processes: Mapping[int, Process]
     ranks: Mapping[int, Rank]
-    learned: Learned
+    looks: Mapping[str, Look | None]
+    """What each GPU of a job that has begun to train does."""
     passed_s: float
 
 
@@ -189,11 +189,16 @@ class ProgressFold:
 
     def append(self, snapshot: Snapshot, jobs: tuple[Job, ...], learned: Learned) -> None:
         """Take in an instant; ``learned`` holds the idle power of GPUs."""
+        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        owners: dict[str, str | None] = {}
+        for job in jobs:
+            for uuid in job.gpu_uuids:
+                owners[uuid] = None if uuid in owners else job.id  # on a GPU that is shared nothing is usual
+        training = dict.fromkeys(uuid for job in jobs if job.trained_since_s is not None for uuid in job.gpu_uuids)
         scene = _Scene(
-            {gpu.uuid: gpu for gpu in snapshot.gpus},
             {process.pid: process for process in snapshot.processes},
             {rank.pid: rank for rank in snapshot.ranks},
-            learned,
+            {uuid: self._looks(gpus[uuid], learned) for uuid in training if uuid in gpus},
             snapshot.interval_s or 0.0,
         )
         self._now_s += scene.passed_s
@@ -203,9 +208,10 @@ class ProgressFold:
             pace.ranks = max(pace.ranks, len(job.trainers))
             self._look(pace, job, scene)
             if job.phase == "train":
-                self._gauge(job, [scene.gpus[uuid] for uuid in job.gpu_uuids if uuid in scene.gpus], scene.passed_s)
+                self._gauge(
+                    job, [gpus[uuid] for uuid in job.gpu_uuids if owners[uuid] and uuid in gpus], scene.passed_s
+                )
         self._paces = {key: pace for key, pace in self._paces.items() if self._now_s - pace.seen_s < _FORGET_S}
-        owners = {uuid: job.id for job in jobs for uuid in job.gpu_uuids}
         self._gauges = {
             uuid: gauge for uuid, gauge in self._gauges.items() if owners.get(uuid, gauge.job_id) == gauge.job_id
         }
@@ -239,7 +245,7 @@ class ProgressFold:
         if job.trained_since_s is None or job.kind == "serving":
             pace.quiet_s = None
             return
-        looked = {uuid: self._looks(scene.gpus[uuid], scene) for uuid in job.gpu_uuids if uuid in scene.gpus}
+        looked = {uuid: scene.looks[uuid] for uuid in job.gpu_uuids if uuid in scene.looks}
         pace.spinning = tuple(uuid for uuid, look in looked.items() if look == "spins")
         probes = [scene.ranks[pid] for pid in job.trainers if pid in scene.ranks]
         pace.count_steps(probes)
@@ -260,9 +266,9 @@ class ProgressFold:
         else:
             pace.rest(scene.passed_s, is_quiet="works" not in looked.values())
 
-    def _looks(self, gpu: Gpu, scene: _Scene) -> Look | None:
+    def _looks(self, gpu: Gpu, learned: Learned) -> Look | None:
         gauge = self._gauges.get(gpu.uuid)
-        return looks(gpu, scene.learned.get(gpu.uuid, {}) | (gauge.known() if gauge else {}))
+        return looks(gpu, learned.get(gpu.uuid, {}) | (gauge.known() if gauge else {}))
 
     def _gauge(self, job: Job, gpus: Sequence[Gpu], passed_s: float) -> None:
         for gpu in gpus:

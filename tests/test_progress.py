@@ -89,6 +89,22 @@ def test_usual_power_is_learned_while_training() -> None:
     assert progress.power_w() == pytest.approx(640.0)
 
 
+def test_nothing_is_usual_where_two_jobs_share_a_gpu() -> None:
+    """Whose power it is cannot be told; once one of them has gone, it can."""
+    jobs, fold = JobFold(), ProgressFold()
+
+    def power_w(at: int, *names: str) -> float | None:
+        held = [builders.process(10 + number, job_id=name) for number, name in enumerate(names)]
+        for second in range(90):
+            taken = builders.snapshot(builders.NOON + at + second, processes=held)
+            fold.append(taken, jobs.append(taken), {})
+        return fold.baselines()[builders.uuid(0)].get("power_train_w") if builders.uuid(0) in fold.baselines() else None
+
+    assert power_w(0, "a") == 640.0
+    assert power_w(90, "a", "b") is None
+    assert power_w(180, "a") == 640.0
+
+
 @pytest.mark.parametrize("interval_s", [0.5, 1.0, 2.0])
 def test_standing_still_is_timed(interval_s: float) -> None:
     """One rank idle and one spinning: the seconds count, whatever the interval, until the job goes on."""
