@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from gpumon.model import Event
 from gpumon.window import Window
@@ -16,13 +16,13 @@ Item = TypeVar("Item")
 DAY_S = 86_400.0
 
 
-class _State(NamedTuple, Generic[Key, Item]):
+class _State(NamedTuple):  # not generic: Python 3.10 has no such tuples
     window: Window
     clock: object
     entries: Sequence[tuple[float, Event]]
-    keys: Sequence[Key | None]
+    keys: Sequence[Any]
     """Of each entry; None where it is left out."""
-    found: Mapping[Key, list[Item]]
+    found: Mapping[Any, list[Any]]
 
 
 class Sorted(Generic[Key, Item]):
@@ -30,7 +30,7 @@ class Sorted(Generic[Key, Item]):
 
     def __init__(self, read: Callable[[Window, float, Event], tuple[Key, Item] | None]) -> None:
         self._read = read
-        self._state: _State[Key, Item] | None = None
+        self._state: _State | None = None
 
     def of(self, window: Window, clock: object = None) -> Mapping[Key, list[Item]]:
         """Everything heard within a day of a window.
