@@ -125,7 +125,7 @@ def test_failure_is_told_on_the_normal_screen(held: PtyProgram, go: Path) -> Non
     told_to.rename(go)
     assert held.wait_for_exit(5.0) == 1
     _, _, told = held.output.partition(LEAVE)
-    assert b"ZeroDivisionError: Textual fails as told" in told
+    assert b"Textual fails as told" in told
     assert held.local_flags() & termios.ECHO
 
 
