@@ -134,7 +134,9 @@ class History:
         self._write_processes(snapshot.processes, row)
         for rank in snapshot.ranks:
             key = key_of(rank)
-            self._of(key, self.rank_fields, row).raw.write(row, _row(self._rank_values(self._held(rank))))
+            series = self._of(key, self.rank_fields, row)
+            series.write(row, _row(self._rank_values(self._held(rank))), cover_s)
+            series.sum_up(store.timeline)
             for name, singles in ((key, rank.data_wait_samples_s), (steps_key(key), rank.step_samples_s)):
                 if singles:
                     slots = store.rings.setdefault(name, [None] * _WAITS_KEPT)
@@ -188,7 +190,7 @@ class History:
             is_process = fields is self.process_fields
             slots = self._process_slots if self._is_mortal(fields) else self._store.timeline.slots
             # A leak takes hours to show, so the past of ranks is kept coarsely; that of processes is not.
-            summed_slots = 0 if self._is_mortal(fields) else _SUMMED_SLOTS
+            summed_slots = 0 if is_process else _SUMMED_SLOTS
             series = Series(fields, slots, row, () if is_process else self._store.tiers, summed_slots)
             self._store.series[key] = series
         return series

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
 from typing import Literal
 
@@ -24,20 +24,17 @@ class _Rows:
         self.width = width
         self.slots = slots
         self._blank = array("d", [0.0]) * width
-        self._data = array("d")
+        self.data = array("d")
+        """One row after the other."""
 
     def write(self, at: int, values: Sequence[float]) -> None:
         """Store a row in a slot."""
-        width, data = self.width, self._data
+        width, data = self.width, self.data
         start = at * width
         if start >= len(data):
             held = len(data) // width
             data.extend(self._blank * (min(self.slots, max(_FIRST_SLOTS, 2 * held, at + 1)) - held))
         data[start : start + width] = array("d", values)
-
-    def value(self, at: int, field: int) -> float:
-        """One value of a slot that was written."""
-        return self._data[at * self.width + field]
 
 
 class Ring:
@@ -178,12 +175,13 @@ class Sums:
         """Number of the first row ever written: before it every sum is 0."""
         self.last = first - 1
         self._is_whole = is_whole
-        self._places = {field: place for place, field in enumerate(fields)}
-        self._total = [0.0] * len(self._places)
+        self.places = {field: place for place, field in enumerate(fields)}
+        """Where in a row a field is summed up."""
+        self._total = [0.0] * len(self.places)
         """Up to the newest row: value times time, and below the time with a value."""
-        self._time_s = [0.0] * len(self._places)
-        self._totals = _Rows(len(self._places), slots)
-        self._known = _Rows(len(self._places), slots)
+        self._time_s = [0.0] * len(self.places)
+        self._totals = _Rows(len(self.places), slots)
+        self._known = _Rows(len(self.places), slots)
 
     @classmethod
     def of(cls, ring: Ring, fields: Iterable[int], slots: int, timeline: Timeline) -> Sums:
@@ -197,17 +195,12 @@ class Sums:
             sums.write(row, dict(zip(wanted, values, strict=True)), cover_s)
         return sums
 
-    @property
-    def fields(self) -> KeysView[int]:
-        """Which are summed up."""
-        return self._places.keys()
-
     def write(self, row: int, values: Sequence[float] | Mapping[int, float], cover_s: float) -> None:
         """Add a row that stands for some time; rows left out since the last write add nothing."""
         totals, known = self._total, self._time_s
         for missed in range(max(self.last + 1, row - self.slots), row):
             self._put(missed)
-        for place, field in enumerate(self._places):
+        for place, field in enumerate(self.places):
             value = values[field]
             if value == value:
                 totals[place] += value * cover_s
@@ -220,23 +213,25 @@ class Sums:
         self._totals.write(at, self._total)
         self._known.write(at, self._time_s)
 
-    def between(self, field: int, first: int, last: int) -> tuple[float, float] | None:
+    def between(self, place: int, first: int, last: int) -> tuple[float, float] | None:
         """Sum of value times time, and the time with a value, of ``first``..``last``; None if it is too long ago."""
-        place = self._places[field]
-        if first < self.first and not self._is_whole:
-            return None
-        last, first = min(last, self.last), max(first, self.first)
+        begin, slots, width = self.first, self.slots, len(self.places)
+        if first < begin:
+            if not self._is_whole:
+                return None
+            first = begin
+        last = min(last, self.last)
         if last < first:
             return 0.0, 0.0
-        oldest = self.last - self.slots + 2
-        if last < oldest or (first > self.first and first - 1 < oldest):
+        oldest = self.last - slots + 2
+        if last < oldest or begin < first <= oldest:
             return None
-        at = (last - self.first) % self.slots
-        total, known = self._totals.value(at, place), self._known.value(at, place)
-        if first > self.first:
-            before = (first - 1 - self.first) % self.slots
-            total, known = total - self._totals.value(before, place), known - self._known.value(before, place)
-        return total, known
+        totals, known = self._totals.data, self._known.data
+        at = (last - begin) % slots * width + place
+        if first == begin:
+            return totals[at], known[at]
+        before = (first - 1 - begin) % slots * width + place
+        return totals[at] - totals[before], known[at] - known[before]
 
 
 class Timeline:
@@ -247,11 +242,13 @@ class Timeline:
         self.last = -1
         self._elapsed = array("d", bytes(8 * slots))
         self._cover = array("d", bytes(8 * slots))
+        self._covered = array("d", bytes(8 * slots))
 
     def write(self, row: int, elapsed_s: float, cover_s: float) -> None:
         """Store the time of a sample."""
         self._elapsed[row % self.slots] = elapsed_s
         self._cover[row % self.slots] = cover_s
+        self._covered[row % self.slots] = cover_s + (self._covered[self.last % self.slots] if row else 0.0)
         self.last = row
 
     def oldest(self) -> int:
@@ -285,6 +282,13 @@ class Timeline:
     def covers(self, first: int, last: int) -> list[float]:
         """``cover`` of the rows ``first``..``last``."""
         return _stretch(self._cover, self.slots, first, last)
+
+    def covered(self, first: int, last: int) -> float:
+        """How much time the rows ``first``..``last`` stand for together."""
+        if last < first:
+            return 0.0
+        start = first % self.slots
+        return self._covered[last % self.slots] - self._covered[start] + self._cover[start]
 
     def rows_within(self, start_s: float, end_s: float, first: int, last: int) -> tuple[int, int]:
         """Rows of the samples that stand for ``(start, end]``: taken in it, else the one that covers it."""

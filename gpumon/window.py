@@ -54,7 +54,7 @@ class Series:
         self.raw = Ring(len(fields), slots, first)
         self.tiers = tuple(tier.ring(self.coarse) for tier in tiers)
         self.sums: Sums | None = None
-        """Of the fields whose means were asked for: rules do so all the time, of a dozen of GPUs' and the host's."""
+        """Of the fields whose means were asked for: rules do so all the time, of a dozen of a GPU's or a rank's."""
         self._summed_slots = summed_slots
         self._asked: set[int] = set()
 
@@ -67,15 +67,16 @@ class Series:
     def sum_up(self, timeline: Timeline) -> None:
         """Keep running sums of what was asked for since the last call; for the thread that writes."""
         if self._asked:
-            summed = frozenset(self.sums.fields if self.sums else ())
+            summed = frozenset(self.sums.places if self.sums else ())
             self.sums = Sums.of(self.raw, sorted(summed | self._asked), self._summed_slots, timeline)
             self._asked = set()
 
     def summed(self, field: int, first: int, last: int) -> tuple[float, float] | None:
         """Sum of value times time, and the time with a value; None where that is not kept (yet)."""
         sums = self.sums
-        if sums is not None and field in sums.fields:
-            return sums.between(field, first, last)
+        place = None if sums is None else sums.places.get(field)
+        if sums is not None and place is not None:
+            return sums.between(place, first, last)
         if self._summed_slots:
             self._asked.add(field)
         return None
@@ -155,14 +156,16 @@ class Window:
 
     def covers(self, seconds: float) -> bool:
         """Whether the history reaches that far back without missing more than a fifth."""
-        return self.elapsed_s >= seconds - 1.5 * self.interval_s and sum(self.covered(seconds)) >= 0.8 * seconds
+        if self.elapsed_s < seconds - 1.5 * self.interval_s:
+            return False
+        return self._store.timeline.covered(*self._stretch(seconds, 0.0)) >= 0.8 * seconds
 
-    def series(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> list[float | None]:
+    def series(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> Sequence[float | None]:
         """The samples of the last ``seconds`` (before ``ago_s``), oldest first; None is a gap."""
         values = self._raw(subject, field, *self._stretch(seconds, ago_s))
         # Gaps are NaN, so the plain sum is NaN if there is one.
         total = sum(values)
-        return list[float | None](values) if total == total else [value if value == value else None for value in values]
+        return values if total == total else [value if value == value else None for value in values]
 
     def ages(self, seconds: float) -> list[float]:
         """How long before the newest sample each one was taken; as long as ``series``."""
@@ -175,20 +178,22 @@ class Window:
     def mean(self, subject: Known, field: str, seconds: float, *, ago_s: float = 0.0) -> float | None:
         """Mean over the last ``seconds`` (before ``ago_s``) by time; None when less than half is known."""
         first, last = self._stretch(seconds, ago_s)
-        summed = self._summed(subject, field, first, last)
-        if summed is not None:
-            total, known = summed
-            return total / known if known > 0 and known >= seconds / 2 else None
-        values, covers = self._raw(subject, field, first, last), self._covered(first, last)
-        total, known = sum(map(mul, values, covers)), sum(covers)
-        if total != total:
-            # Gaps are NaN, so the plain sum is NaN if there is one.
-            total = known = 0.0
-            for value, cover in zip(values, covers, strict=True):
-                if value == value:
-                    total += value * cover
-                    known += cover
+        series = self._store.series.get(key_of(subject))
+        if series is None:
+            self._check(field)
+            return None
+        column = series.field(field)
+        total, known = series.summed(column, first, last) or _weighed(
+            self._column(series, column, first, last), self._covered(first, last)
+        )
         return total / known if known > 0 and known >= seconds / 2 else None
+
+    def mean_by(
+        self, subject: Known, field: str, seconds: float, weights: Sequence[float], *, ago_s: float = 0.0
+    ) -> float | None:
+        """The same by a weight of each sample; None when none that counts is known."""
+        total, known = _weighed(self._raw(subject, field, *self._stretch(seconds, ago_s)), weights)
+        return total / known if known > 0 else None
 
     def share(
         self,
@@ -350,16 +355,14 @@ class Window:
             found = self._covers[first, last] = self._store.timeline.covers(first, last)
         return found
 
-    def _summed(self, subject: Known, field: str, first: int, last: int) -> tuple[float, float] | None:
-        series = self._store.series.get(key_of(subject))
-        return None if series is None else series.summed(series.field(field), first, last)
-
     def _raw(self, subject: Known, field: str, first: int, last: int) -> list[float]:
         series = self._store.series.get(key_of(subject))
         if series is None:
             self._check(field)
             return [_NAN] * (last - first + 1)
-        column = series.field(field)
+        return self._column(series, series.field(field), first, last)
+
+    def _column(self, series: Series, column: int, first: int, last: int) -> list[float]:
         oldest = max(first, self._row - series.raw.slots + 2)
         if oldest == first:
             return series.raw.column(column, first, last)
@@ -368,6 +371,16 @@ class Window:
     def _check(self, field: str) -> None:
         if field not in self._store.fields:
             raise KeyError(unknown_field(field, self._store.fields))
+
+
+def _weighed(values: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
+    """Sum of value times weight, and of the weights, where a value is known."""
+    total = sum(map(mul, values, weights))
+    if total == total:
+        return total, sum(weights)
+    # Gaps are NaN, so the plain sum is NaN if there is one.
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value == value]
+    return sum(value * weight for value, weight in pairs), sum(weight for _, weight in pairs)
 
 
 def _known(value: float) -> float | None:

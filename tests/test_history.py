@@ -314,7 +314,7 @@ def test_running_sums_are_the_sums(
         row += step
     low = data.draw(st.integers(max(0, sums.last - slots - 2), sums.last))
     high = data.draw(st.integers(low, sums.last + 2))
-    found = sums.between(0, low, high)
+    found = sums.between(sums.places[0], low, high)
     if found is None:
         assert low - 1 < sums.last - slots + 2
         return
@@ -343,7 +343,7 @@ def test_sums_that_begin_late_are_the_sums(values: list[float | None], asked_at:
         sums = Sums.of(ring, [0], 20, timeline)
     last = len(values) - 1
     first = max(0, last - ago)
-    found = sums.between(0, first, last)
+    found = sums.between(sums.places[0], first, last)
     if found is None:
         assert ago >= min(17, asked_at)
         return
@@ -362,7 +362,7 @@ def test_means_are_kept_once_they_are_asked_for() -> None:
     assert means[10:] == [pytest.approx(100.0 + second - 2.0) for second in range(10, 40)]
     kept = window._store.series[builders.uuid(0)].sums
     assert kept is not None
-    assert kept.fields == {history.gpu_fields["power_w"]}
+    assert set(kept.places) == {history.gpu_fields["power_w"]}
 
 
 def test_a_long_gap_is_not_filled_with_windows() -> None:
@@ -389,3 +389,41 @@ def test_leaps_over_years_leave_nothing_in_between() -> None:
     assert known[-1] == 19
     assert len(known) <= 4
     assert window.covered(1e9)[-1] == 3600.0
+
+
+@given(covers=st.lists(st.floats(0.1, 3.0), min_size=1, max_size=40), data=st.data())
+def test_what_rows_stand_for_together(covers: list[float], data: st.DataObject) -> None:
+    """The time that any rows still held stand for is the sum of theirs, across the ring's end."""
+    timeline = Timeline(20)
+    for row, cover_s in enumerate(covers):
+        timeline.write(row, float(row), cover_s)
+    first = data.draw(st.integers(timeline.oldest(), timeline.last))
+    last = data.draw(st.integers(first - 1, timeline.last))
+    assert timeline.covered(first, last) == pytest.approx(sum(timeline.covers(first, last)), abs=1e-9)
+
+
+def test_a_mean_by_weights_leaves_out_what_does_not_count() -> None:
+    """Samples without a weight and gaps count for nothing; where nothing else is known there is no mean."""
+    history = History()
+    for second, (power_w, temperature_c) in enumerate([(100.0, None), (None, 50.0), (400.0, None), (300.0, None)]):
+        gpu = builders.gpu(power_w=power_w, temperature_c=temperature_c)
+        window = history.append(builders.snapshot(builders.NOON + second, [gpu]))
+    assert window.mean_by(gpu, "power_w", 4.0, [1.0, 5.0, 0.0, 3.0]) == pytest.approx(250.0)
+    assert window.mean_by(gpu, "temperature_c", 4.0, [1.0, 0.0, 1.0, 1.0]) is None
+    assert window.mean_by(gpu, "power_w", 2.0, [2.0, 1.0], ago_s=1.0) == pytest.approx(400.0)
+
+
+def test_means_of_ranks_are_kept_once_they_are_asked_for() -> None:
+    """As those of a GPU, across steps that are longer than the interval."""
+    history = History()
+    means = []
+    for second in range(40):
+        rank = builders.rank(pid=7, step=second, step_s=None if second % 3 == 0 else 1.0 + second)
+        window = history.append(builders.snapshot(builders.NOON + second, [builders.gpu()], ranks=(rank,)))
+        means.append(window.mean(rank, "step_s", 6))
+        values = [value for value in window.series(rank, "step_s", 6) if value is not None]
+        assert means[-1] is None or means[-1] == pytest.approx(sum(values) / len(values))
+    assert None not in means[10:]
+    kept = window._store.series["rank:7"].sums
+    assert kept is not None
+    assert set(kept.places) == {history.rank_fields["step_s"]}

@@ -33,17 +33,19 @@ def change_point(values: Sequence[float], *, before: int, after: int) -> Change 
     count = len(values)
     if count < before + after:
         return None
-    sums, squares = [0.0, *accumulate(values)], [0.0, *accumulate(value * value for value in values)]
-
-    def scatter(first: int, last: int) -> float:
-        total = sums[last] - sums[first]
-        return squares[last] - squares[first] - total * total / (last - first)
-
-    index = min(range(before, count - after + 1), key=lambda split: scatter(0, split) + scatter(split, count))
+    sums = [0.0, *accumulate(values)]
+    total = sums[count]
+    # The more of the squares the two means take up, the less is left as scatter.
+    taken = [
+        old * old / at + (total - old) * (total - old) / (count - at)
+        for at, old in enumerate(sums[before : count - after + 1], before)
+    ]
+    index = before + taken.index(max(taken))
     if index in {before, count - after}:
         return None  # the edge is not a moment: the best split may lie beyond
-    rise = (sums[count] - sums[index]) / (count - index) - sums[index] / index
-    spread = max(_LEAST_SPREAD, math.sqrt(max(0.0, scatter(0, index) + scatter(index, count)) / count))
+    rise = (total - sums[index]) / (count - index) - sums[index] / index
+    scatter = sum(value * value for value in values) - taken[index - before]
+    spread = max(_LEAST_SPREAD, math.sqrt(max(0.0, scatter) / count))
     error = spread * math.sqrt(1.0 / index + 1.0 / (count - index))
     old, new = sorted(values[:index]), sorted(values[index:])
     sign = 1.0 if rise >= 0 else -1.0

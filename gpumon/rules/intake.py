@@ -85,13 +85,7 @@ class Weights(NamedTuple):
 
     def mean(self, window: Window, subject: Known, field: str) -> float | None:
         """Mean over the time in which they waited; of a young process over what is known of it."""
-        pairs = [
-            (value, weight)
-            for value, weight in zip(window.series(subject, field, self.seconds), self.weights, strict=True)
-            if value is not None
-        ]
-        total = sum(weight for _, weight in pairs)
-        return sum(value * weight for value, weight in pairs) / total if total > 0 else None
+        return window.mean_by(subject, field, self.seconds, self.weights)
 
 
 def waits_of(window: Window, gpus: Sequence[Gpu], seconds: float) -> Weights:

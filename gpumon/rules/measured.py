@@ -67,9 +67,12 @@ def _sum(window: Window, rank: Rank, seconds: float) -> Steps | None:
         if not length or wait is None:
             continue
         steps = done if done is not None else cover / length
-        count, total, waited = count + steps, total + steps * length, waited + steps * min(wait, length)
+        count += steps
+        total += steps * length
+        waited += steps * min(wait, length)
         if copy is not None:
-            copied, copied_of = copied + steps * min(copy, length), copied_of + steps * length
+            copied += steps * min(copy, length)
+            copied_of += steps * length
     if count <= 0 or total <= 0:
         return None
     return Steps(

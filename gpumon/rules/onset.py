@@ -22,17 +22,16 @@ def began_ago_s(
     # With the one before them, if it is no further away than the first one covers.
     values = window.series(subject, field, ages[0] + 1.01 * covered[0] + 0.01)
     if len(values) == len(ages):
-        values.insert(0, None)
+        values = [None, *values]
     began: float | None = None
     good_s = 0.0
-    for number in range(len(ages)):
-        value, before = values[-1 - number], values[-2 - number]
+    for age, cover, value, before in zip(ages[::-1], covered[::-1], values[::-1], values[-2::-1], strict=False):
         if value is None:
             continue
         if is_bad(value):
-            began, good_s = ages[-1 - number] + (0.0 if before is None else covered[-1 - number]), 0.0
+            began, good_s = age + (0.0 if before is None else cover), 0.0
         else:
-            good_s += covered[-1 - number]
+            good_s += cover
             if good_s > bridge_s:
                 break
     return began

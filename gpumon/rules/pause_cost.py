@@ -61,6 +61,7 @@ class _Pauses(NamedTuple):
 
 _WRITES_BYTES_PER_S = 20e6
 _ALIVE_PCT = 20.0
+_NEARLY = 0.8
 _KINDS = ("checkpoint", "evaluation")
 _MANY = 3
 """So many pauses are a habit before half an hour has passed; one long checkpoint is none."""
@@ -118,17 +119,23 @@ def pause_cost(window: Window, limits: Limits) -> Conclusions:
         gpus = gpus_of(window, job)
         if span_s < limits.least_s or not gpus or rolls_out(job, trainers[0] if trainers else None):
             continue
-        pauses = _pauses_of(window, gpus, trainers, span_s)
-        if pauses is not None and _strength(pauses, limits) >= 0.8:
+        pauses = _pauses_of(window, gpus, trainers, span_s, limits)
+        if pauses is not None and _strength(pauses, limits) >= _NEARLY:
             yield _finding(window, subject_of(job, gpus), gpus, pauses, limits)
 
 
-def _pauses_of(window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process], span_s: float) -> _Pauses | None:
+def _pauses_of(
+    window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process], span_s: float, limits: Limits
+) -> _Pauses | None:
+    """What kept the GPUs; None where it is too little to matter, whatever it was for."""
     share = window.mean(gpus[0], PAUSED_FIELD, span_s)
     if not share:
         return None
     covered = window.covered(span_s)
     stretches = _stretches(window.series(gpus[0], PAUSED_FIELD, span_s))
+    lengths = [sum(covered[first:last]) for first, last in stretches]
+    if max(share / min(limits.info_pct, limits.warning_pct), _outlier(lengths, limits)) < _NEARLY:
+        return None
     host = window.last.host
     # Processes are remembered for a shorter time than the machine.
     sources: list[tuple[Process | Host, str]] = [(one, "write_bytes_per_s") for one in trainers[:1]]
@@ -136,35 +143,34 @@ def _pauses_of(window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process],
     writes = [window.series(one, field, span_s) for one, field in sources]
     uses = [window.series(gpu, "utilization_pct", span_s) for gpu in gpus]
     each = []
-    for first, last in stretches:
+    for length_s, (first, last) in zip(lengths, stretches, strict=True):
         written = max((mean_of(series[first:last]) or 0.0 for series in writes), default=0.0)
         used = mean_of(mean_of(series[first:last]) for series in uses) or 0.0
         is_known = written >= _WRITES_BYTES_PER_S or used >= _ALIVE_PCT
         kind = ("checkpoint" if written >= _WRITES_BYTES_PER_S else "evaluation") if is_known else None
-        each.append(_Pause(sum(covered[first:last]), kind, written))
+        each.append(_Pause(length_s, kind, written))
     return _Pauses(share, tuple(each), span_s)
 
 
 def _stretches(paused: Sequence[float | None]) -> list[tuple[int, int]]:
     """First sample of each pause and the one after its last; a gap neither begins nor ends one."""
     found: list[tuple[int, int]] = []
-    was_paused = False
-    for number, value in enumerate(paused):
-        if value:
-            found.append((found.pop()[0] if was_paused else number, number + 1))
-        was_paused = bool(value) if value is not None else was_paused
+    for number in [number for number, value in enumerate(paused) if value]:
+        goes_on = bool(found) and all(value is None for value in paused[found[-1][1] : number])
+        found.append((found.pop()[0] if goes_on else number, number + 1))
     return found
 
 
 def _strength(pauses: _Pauses, limits: Limits) -> float:
     # What cannot be told (a debugger, somebody's sleep) is worth a word only where it is much.
     known = pauses.share_of(*_KINDS) / limits.info_pct
-    return max(known, pauses.share_pct / limits.warning_pct, _outlier(pauses, limits))
+    outlier = _outlier([pause.length_s for pause in pauses.each], limits)
+    return max(known, pauses.share_pct / limits.warning_pct, outlier)
 
 
-def _outlier(pauses: _Pauses, limits: Limits) -> float:
+def _outlier(lengths_s: Sequence[float], limits: Limits) -> float:
     """How far the last pause exceeds the usual one, against the limit; 0 where too few are known."""
-    *before, last = [pause.length_s for pause in pauses.each]
+    *before, last = lengths_s
     if len(before) < 3 or last < limits.long_s:
         return 0.0
     return last / (limits.long_factor * sorted(before)[len(before) // 2])

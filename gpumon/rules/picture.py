@@ -40,18 +40,44 @@ _NO_GPM = "GPM is not available on this GPU, so what its multiprocessors do is u
 
 
 class Picture(NamedTuple):
-    """Means of one GPU over a window, in percent; None where unknown."""
+    """Means of one GPU over a window, in percent; None where unknown. What only some rules ask for is read then."""
 
     kind: Kind
     busy_pct: float
     data_pct: float
-    sm_pct: float | None
-    tensor_pct: float | None
-    dram_pct: float | None
-    fp32_pct: float | None
-    fp64_pct: float | None
-    power_share: float | None
-    """How far its power lies between idle and limit, 0 to 1."""
+    window: Window
+    gpu: Gpu
+    seconds: float
+
+    @property
+    def sm_pct(self) -> float | None:
+        """Its multiprocessors are active."""
+        return self.window.mean(self.gpu, "sm_active_pct", self.seconds)
+
+    @property
+    def tensor_pct(self) -> float | None:
+        """Its tensor cores are."""
+        return self.window.mean(self.gpu, "tensor_active_pct", self.seconds)
+
+    @property
+    def dram_pct(self) -> float | None:
+        """Its memory is."""
+        return self.window.mean(self.gpu, "dram_active_pct", self.seconds)
+
+    @property
+    def fp32_pct(self) -> float | None:
+        """The pipe for FP32 is."""
+        return self.window.mean(self.gpu, "fp32_active_pct", self.seconds)
+
+    @property
+    def fp64_pct(self) -> float | None:
+        """The pipe for FP64 is."""
+        return self.window.mean(self.gpu, "fp64_active_pct", self.seconds)
+
+    @property
+    def power_share(self) -> float | None:
+        """How far its power lies between idle and limit, 0 to 1."""
+        return power_share_of(self.window, self.gpu, self.seconds)
 
 
 def picture_of(window: Window, gpu: Gpu, seconds: float) -> Picture | None:
@@ -60,21 +86,8 @@ def picture_of(window: Window, gpu: Gpu, seconds: float) -> Picture | None:
     busy = use if graphics is None else graphics
     if busy is None or busy < _IDLE_PCT:
         return None
-    sm, tensor, dram, fp32, fp64 = (
-        window.mean(gpu, f"{pipe}_active_pct", seconds) for pipe in ("sm", "tensor", "dram", "fp32", "fp64")
-    )
     data = window.mean(gpu, "budget.data_pct", seconds) or 0.0
-    return Picture(
-        kind=_kind(busy, data, sm, tensor, dram),
-        busy_pct=busy,
-        data_pct=data,
-        sm_pct=sm,
-        tensor_pct=tensor,
-        dram_pct=dram,
-        fp32_pct=fp32,
-        fp64_pct=fp64,
-        power_share=power_share_of(window, gpu, seconds),
-    )
+    return Picture(_kind(window, gpu, seconds, busy, data), busy, data, window, gpu, seconds)
 
 
 @lru_cache(maxsize=2)
@@ -85,9 +98,10 @@ def busy_jobs(window: Window, seconds: float) -> tuple[tuple[Job, list[tuple[Gpu
     """
     found = []
     for job in trained_for(window, seconds):
-        gpus = [(gpu, window.mean(gpu, "utilization_pct", seconds)) for gpu in gpus_of(window, job)]
-        if any(use is None or use >= _BUSY_PCT - 5.0 for _, use in gpus):
-            seen = [(gpu, picture_of(window, gpu, seconds)) for gpu, _ in gpus]
+        gpus = gpus_of(window, job)
+        uses = (window.mean(gpu, "utilization_pct", seconds) for gpu in gpus)
+        if any(use is None or use >= _BUSY_PCT - 5.0 for use in uses):
+            seen = [(gpu, picture_of(window, gpu, seconds)) for gpu in gpus]
             found.append((job, [(gpu, picture) for gpu, picture in seen if picture is not None]))
     return tuple(found)
 
@@ -111,15 +125,17 @@ def power_share_of(window: Window, gpu: Gpu, seconds: float) -> float | None:
     return power_share(mean, window.baseline(gpu, "power_idle_w"))
 
 
-def _kind(busy: float, data: float, sm: float | None, tensor: float | None, dram: float | None) -> Kind:
+def _kind(window: Window, gpu: Gpu, seconds: float, busy: float, data: float) -> Kind:
     if data >= _WAITS_PCT:
         return "waits"
     if busy < _BUSY_PCT:
         return "host"
+    sm = window.mean(gpu, "sm_active_pct", seconds)
     if sm is None:
         return "closed"
     if sm < _SM_PCT:
         return "small"
+    tensor, dram = (window.mean(gpu, f"{part}_active_pct", seconds) for part in ("tensor", "dram"))
     if (dram or 0.0) >= _DRAM_PCT and tensor is not None and tensor < _TENSOR_LOW_PCT:
         return "memory"
     return "fp32" if tensor is not None and tensor < _TENSOR_IDLE_PCT else "good"

@@ -86,7 +86,7 @@ def waits_in_step(window: Window, seen: Sequence[Waiting], seconds: float) -> Wa
     return Waits(share, quarters, group)
 
 
-def _column(window: Window, one: Waiting, seconds: float) -> list[float | None]:
+def _column(window: Window, one: Waiting, seconds: float) -> Sequence[float | None]:
     """The share of each sample; a measured one scaled to what the GPU feels."""
     if one.steps is None or one.rank is None:
         return window.series(one.gpu, SERIES, seconds)
