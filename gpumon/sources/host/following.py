@@ -7,14 +7,19 @@ import os
 import resource
 from collections.abc import Set as AbstractSet
 
+from gpumon.sources.host.births import Births
 from gpumon.sources.host.pidview import holds_gpu
-from gpumon.sources.host.proc import Watch, read_stat
+from gpumon.sources.host.proc import Watch, is_process, read_stat
 from gpumon.sources.host.tree import Tree
 
 _CHECK_PERIOD_S = 2.0
 _WALK_PERIOD_S = 10.0
 _YOUNG_WALK_PERIOD_S = 5.0
 _YOUNG_S = 60.0
+_SURE_WALK_PERIOD_S = 120.0
+"""While everybody who is born is asked for his parent."""
+_BIRTHS_EACH, _BIRTHS_LEAST, _BIRTHS_MAX = 4, 64, 512
+"""So many newborn are asked for each process followed; beyond that walking is cheaper."""
 _DISTRUST_S = 10.0
 _GONE_S = 5.0
 """A process that ended stays in the driver's list until that is read again."""
@@ -26,14 +31,18 @@ _ANCESTORS_MAX = 64
 class Following:
     """The watches, kept up from one reading to the next.
 
-    Each holder's main thread is asked for children every two seconds, everybody's other threads in turn within
-    ten. The cost depends on the processes followed, never on what else runs on the host.
+    Each holder's main thread is asked for children every two seconds, and whoever was started since for his parent.
+    Where the newborn are too many or cannot be told, everybody's other threads are asked in turn within ten seconds.
+    So the cost is bounded by the processes followed, whatever else runs on the host.
     """
 
     def __init__(self, proc: str, *, is_namespaced: bool) -> None:
         self._proc = proc
         self._is_namespaced = is_namespaced
         self._tree = Tree(proc)
+        self._births = Births(proc)
+        self._unsure_until = 0.0
+        """Until everybody was walked since the last time that the newborn were not known."""
         self._holders: AbstractSet[int] = frozenset()
         self._distrusted: dict[int, float] = {}
         self._is_settled = False
@@ -85,6 +94,7 @@ class Following:
         """Give back every descriptor."""
         for pid in list(self.watches):
             self._drop(pid)
+        self._births.close()
 
     def prune(self) -> None:
         """Let go of those whose holder ended or holds no GPU any more."""
@@ -147,6 +157,7 @@ class Following:
         to_walk = dict.fromkeys(fresh, True)
         if self._checked_at is None or now - self._checked_at >= _CHECK_PERIOD_S * 0.9:
             to_walk.update(dict.fromkeys(self._forked(now), True))
+            self._take_up_newborn(now)
             for pid in self._turn(now):
                 to_walk.setdefault(pid, False)
             self._checked_at = now
@@ -168,6 +179,19 @@ class Following:
                 forked.append(pid)
         return forked
 
+    def _take_up_newborn(self, now: float) -> None:
+        """Ask who was started since the last time for his parent."""
+        most = min(max(_BIRTHS_EACH * len(self.watches), _BIRTHS_LEAST), _BIRTHS_MAX)
+        numbers = self._births.numbers(most)
+        if numbers is None:
+            self._unsure_until = now + _WALK_PERIOD_S
+            return
+        for pid in numbers:
+            stat = None if pid in self.watches else read_stat(self._proc, pid)
+            parent = None if stat is None else self.watches.get(stat.ppid)
+            if parent is not None and is_process(self._proc, pid) and self._take_up(pid, now) is not None:
+                parent.note_fork(now)
+
     def _walk_period_s(self, now: float) -> float:
         watched = (self.watches[pid] for pid in self._holders if pid in self.watches)
         is_any_young = any(now - watch.seen_at < _YOUNG_S for watch in watched)
@@ -178,7 +202,8 @@ class Following:
         # A loader's worker starts nobody, as a rule: what it has is found when it is new.
         walked = [pid for pid, watch in self.watches.items() if watch.role != "dataloader-worker"]
         elapsed_s = 0.0 if self._checked_at is None else now - self._checked_at
-        count = math.ceil(min(1.0, elapsed_s / self._walk_period_s(now)) * len(walked))
+        period_s = self._walk_period_s(now) if now < self._unsure_until else _SURE_WALK_PERIOD_S
+        count = math.ceil(min(1.0, elapsed_s / period_s) * len(walked))
         if len(self._queue) < count:
             self._share_descriptors()
             self._queue += walked

@@ -19,6 +19,7 @@ from gpumon.sources.host.procfs import (
     Sched,
     Stat,
     list_numbers,
+    number_after,
     parse_io,
     parse_sched,
     parse_stat,
@@ -74,6 +75,11 @@ def user_name(uid: int) -> str:
 def read_stat(proc: str, pid: int) -> Stat | None:
     """Read /proc/PID/stat once; None where there is no such process or it is hidden."""
     return parse_stat(read(f"{proc}/{pid}/stat", 1024))
+
+
+def is_process(proc: str, pid: int) -> bool:
+    """Tell whether a number is a process's and not a thread's: /proc answers to both."""
+    return number_after(read(f"{proc}/{pid}/status") or b"", b"\nTgid:") == pid
 
 
 def identify(proc: str, pid: int, comm: bytes, *, is_holder: bool) -> Identity:
