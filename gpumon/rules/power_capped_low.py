@@ -30,6 +30,8 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _SERIES = "throttled_pct.sw_power_cap"
+_FREE_PCT = 80.0
+"""Of the highest clock: consumer cards boost to no more than 88 % of it by themselves."""
 
 
 @rule(
@@ -59,7 +61,8 @@ def power_capped_low(window: Window, limits: Limits) -> Conclusions:
         set it; the chassis' controller (BMC) may have a power policy of its own.
 
     When it is wrong:
-        The power limiter at the default limit is normal at full load and never alerts. Laptops share their power
+        The power limiter at the default limit is normal at full load and never alerts; some cards count it all the
+        time while their clock stands still near its highest, which is no limit either. Laptops share their power
         between CPU and GPU and report no limit.
     """
     if window.last.host.chassis == "laptop" or not window.covers(limits.window_s):
@@ -132,7 +135,7 @@ def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Iter
         return
     power = sum(powers) / len(powers)
     is_flat = deviation(powers) <= 0.03 * power
-    if not is_flat or 100.0 * power >= limits.plateau_pct * limit:
+    if not is_flat or 100.0 * power >= limits.plateau_pct * limit or _runs_free(window, gpu, limits.window_s):
         return
     yield Finding(
         rule="power-capped-low",
@@ -160,6 +163,12 @@ def _below_limit(window: Window, gpu: Gpu, limit: float, limits: Limits) -> Iter
             f"compare: nvidia-smi -i {gpu.index} -q -d POWER,PERFORMANCE",
         ),
     )
+
+
+def _runs_free(window: Window, gpu: Gpu, seconds: float) -> bool:
+    """Whether the clock stands still near its highest: a limiter that holds makes it move, this one only counts."""
+    clocks = [value for value in window.series(gpu, "sm_clock_mhz", seconds) if value is not None]
+    return max(clocks) == min(clocks) >= _FREE_PCT / 100.0 * (gpu.sm_clock_max_mhz or 0.0)
 
 
 def _evidence(window: Window, gpu: Gpu, seconds: float) -> tuple[Evidence, ...]:
