@@ -49,6 +49,9 @@ class _Pace(NamedTuple):
 class _Answer(NamedTuple):
     """What was returned last, and of what it was made."""
 
+    pace: _Pace
+    is_any_new: bool
+    """Somebody was read only once and is due again."""
     changes: int
     holders: Mapping[int, GpuUse]
     processes: tuple[Process, ...]
@@ -82,9 +85,9 @@ class ProcessReader:
         strangers = (self._strangers.look(following.watches, now) | self._probed) - holders.keys()
         if strangers:
             holders = {**dict.fromkeys(strangers, _NO_GPU), **holders}
-        pace = self._pace(holders, interval_s)
-        if self._last is not None and self._is_resting(self._last, holders, now, pace):
+        if self._last is not None and self._is_resting(self._last, holders, now, interval_s):
             return self._last.processes
+        pace = self._pace(holders, interval_s)
         following.strangers = strangers
         self._read_at = now
         following.follow(holders.keys(), now)
@@ -93,13 +96,14 @@ class ProcessReader:
         following.prune()
         is_mapped = self._look_inside(holders, now)
         last = self._last
-        if last is not None and not fresh and not is_mapped and last[:2] == (following.changes, holders):
+        if last is not None and not fresh and not is_mapped and last[2:4] == (following.changes, holders):
             return last.processes
         self._identify(fresh, now)
         self._look_around(now)
         self._watch_states()
         processes = tuple(self._records.build(holders, following.watches, following.gone, now))
-        self._last = _Answer(following.changes, dict(holders), processes)
+        is_any_new = any(watch.is_first_due() for watch in following.watches.values())
+        self._last = _Answer(pace, is_any_new, following.changes, dict(holders), processes)
         return processes
 
     def _pace(self, holders: Mapping[int, GpuUse], interval_s: float) -> _Pace:
@@ -114,11 +118,14 @@ class ProcessReader:
             holder_s, helper_s, counters_s = interval_s, interval_s, _PERIOD_S
         return _Pace(interval_s, *(max(interval_s, seconds) for seconds in (holder_s, helper_s, counters_s)))
 
-    def _is_resting(self, last: _Answer, holders: Mapping[int, GpuUse], now: float, pace: _Pace) -> bool:
+    def _is_resting(self, last: _Answer, holders: Mapping[int, GpuUse], now: float, interval_s: float) -> bool:
         """Nobody came or went, and nobody is due: the last answer stands, and nothing is looked at."""
-        if now - self._read_at >= pace.holder_s * 0.9 or holders.keys() != last.holders.keys():
-            return False
-        return not any(watch.is_first_due() for watch in self._following.watches.values())
+        return (
+            now - self._read_at < last.pace.holder_s * 0.9
+            and not last.is_any_new
+            and interval_s == last.pace.interval_s
+            and holders.keys() == last.holders.keys()
+        )
 
     def drain_events(self) -> tuple[Event, ...]:
         """Holders that ended, and kills in their control groups, since the last call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,7 +40,7 @@ class HostReader:
         self._machine = MachineReader(self._proc, str(sys))
         self._processes = ProcessReader(self._proc, str(sys), is_namespaced=is_namespaced(self._proc))
         self._memory = _Memory()
-        self._view: tuple[float, frozenset[int], PidView] | None = None
+        self._seen: _Seen | None = None
 
     def read(self, holders: Mapping[int, GpuUse], now: float) -> tuple[Host, tuple[Process, ...]]:
         """Read the machine and the GPU processes with their descendants.
@@ -48,17 +49,16 @@ class HostReader:
             holders: What the driver says about each process on a GPU, by pid.
             now: Monotonic seconds at this call; rates are over the differences.
         """
-        gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
-        period_s = self.interval_s if len(gpus) <= _FEW_GPUS else max(self.interval_s, _PERIOD_S)
         processes = self._processes.read(holders, now, self.interval_s)
-        view = self._view_pids(holders, now)
+        seen = self._look(holders, processes, now)
+        period_s = max(self.interval_s, _PERIOD_S) if seen.has_many_gpus else self.interval_s
         machine = self._machine.read(now, period_s)
         self._processes.counts_shares = self._memory.falls(machine.memory_available_bytes, now)
         host = msgspec.structs.replace(
             machine,
             volumes=self._processes.volumes(),
-            sees_host_pids=view.sees_host_pids,
-            processes_hidden=view.words,
+            sees_host_pids=seen.view.sees_host_pids,
+            processes_hidden=seen.view.words,
         )
         return host, processes
 
@@ -86,12 +86,24 @@ class HostReader:
         self._processes.close()
         self._machine.close()
 
-    def _view_pids(self, holders: Mapping[int, GpuUse], now: float) -> PidView:
-        resolved = self._processes.resolved()
-        missing = frozenset(holders) - resolved
-        if self._view is None or missing != self._view[1] or now - self._view[0] >= _SIGHT_AGAIN_S:
-            self._view = (now, missing, view_pids(self._proc, holders, resolved))
-        return self._view[2]
+    def _look(self, holders: Mapping[int, GpuUse], processes: tuple[Process, ...], now: float) -> _Seen:
+        """What the holders come to; looked at anew only with a new table, and every few seconds."""
+        seen = self._seen
+        if seen is None or processes is not seen.processes or now - seen.at >= _SIGHT_AGAIN_S:
+            resolved = self._processes.resolved()
+            gpus = {uuid for use in holders.values() for uuid in use.memory_bytes}
+            view = view_pids(self._proc, holders, resolved)
+            self._seen = seen = _Seen(processes, now, view, has_many_gpus=len(gpus) > _FEW_GPUS)
+        return seen
+
+
+class _Seen(NamedTuple):
+    """A table of processes, and what the driver's pids in it come to."""
+
+    processes: tuple[Process, ...]
+    at: float
+    view: PidView
+    has_many_gpus: bool
 
 
 class _Memory:
