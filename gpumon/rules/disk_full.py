@@ -41,9 +41,13 @@ class _Lack(NamedTuple):
 
 
 _SEEN_S = 3600.0
+_WRITES_SEEN = 1100
+"""Samples of each process: about as many as the history keeps."""
 _FORECAST_S = 600.0
 _BURST_BYTES = 200e6
 _BURST_S = 600.0
+_FAST_BYTES_PER_S = 50e6
+"""A checkpoint is written at least so fast."""
 _PAUSE_S = 65.0
 
 
@@ -141,11 +145,11 @@ def _finding(volume: Volume, lack: _Lack, size: float | None) -> Finding:
 
 def _largest_burst(window: Window, volume: Volume) -> float:
     """The most that the free room fell in one go within the last hour."""
-    known = [
-        (age, value)
-        for age, value in zip(window.ages(_SEEN_S), window.series(volume, "free_bytes", _SEEN_S), strict=True)
-        if value is not None
-    ]
+    values = window.series(volume, "free_bytes", _SEEN_S)
+    amounts = [value for value in values if value is not None]
+    if not amounts or max(amounts) - min(amounts) < _BURST_BYTES:
+        return 0.0
+    known = [(age, value) for age, value in zip(window.ages(_SEEN_S), values, strict=True) if value is not None]
     falls = [(age, before - value) for (_, before), (age, value) in pairwise(known) if value != before]
     largest = fallen = began_s = last_s = 0.0
     for age, fall in (*falls, (-2 * _PAUSE_S, 0.0)):
@@ -161,18 +165,21 @@ def _largest_burst(window: Window, volume: Volume) -> float:
 
 def _written(window: Window) -> float:
     """The most that a job wrote in one go, as far back as its processes are remembered."""
+    seconds = min(_SEEN_S, _WRITES_SEEN * window.interval_s)
     largest = 0.0
     for job in window.jobs:
         mine = {*job.trainers, *(pid for pids in job.helpers.values() for pid in pids)}
-        covered = window.covered(_SEEN_S)
-        sums = [0.0] * len(covered)
-        for process in window.last.processes:
-            if process.pid in mine and process.write_bytes_per_s is not None:
-                rates = window.series(process, "write_bytes_per_s", _SEEN_S)
-                sums = [one + (rate or 0.0) for one, rate in zip(sums, rates, strict=True)]
+        rates = [
+            window.series(process, "write_bytes_per_s", seconds)
+            for process in window.last.processes
+            if process.pid in mine and process.write_bytes_per_s is not None
+        ]
+        if sum(max(filter(None, one), default=0.0) for one in rates) < _FAST_BYTES_PER_S:
+            continue
         burst = 0.0
-        for rate, cover in zip(sums, covered, strict=True):
-            burst = burst + rate * cover if rate >= 50e6 else 0.0
+        for written, cover in zip(zip(*rates, strict=True), window.covered(seconds), strict=True):
+            rate = sum(filter(None, written))
+            burst = burst + rate * cover if rate >= _FAST_BYTES_PER_S else 0.0
             largest = max(largest, burst)
     return largest if largest >= _BURST_BYTES else 0.0
 

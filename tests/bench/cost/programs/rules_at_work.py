@@ -11,11 +11,15 @@ import time
 from collections.abc import Iterator
 from statistics import mean, median
 
+import msgspec
+
+from gpumon.model import Snapshot, Volume
 from gpumon.monitor import Monitor, _Judged
 from gpumon.sources.demo import simulate
 from gpumon.window import Window
 
 HOUR_S = 3600
+VOLUME = Volume(path="/data", total_bytes=10**13, free_bytes=5 * 10**12, free_inodes_pct=90.0)
 SCENARIO = "throttled"
 """Eight H100 in one job, with something to find."""
 
@@ -44,7 +48,7 @@ class _Clock:
 def measure(seconds: int) -> dict[str, object]:
     """Milliseconds a second as usual, of a frame judged in full, and the dearest rules of such a frame."""
     monitor, clock = Monitor(), _Clock()
-    snapshots = simulate(SCENARIO, HOUR_S + 2 * seconds)
+    snapshots = map(_with_disk, simulate(SCENARIO, HOUR_S + 2 * seconds))
     for _ in range(HOUR_S):
         monitor.take(next(snapshots))
     clock.take()
@@ -58,8 +62,17 @@ def measure(seconds: int) -> dict[str, object]:
     }
 
 
+def _with_disk(snapshot: Snapshot) -> Snapshot:
+    """What the demo leaves out and every real machine has: a filesystem, and processes that could write to it."""
+    return msgspec.structs.replace(
+        snapshot,
+        host=msgspec.structs.replace(snapshot.host, volumes=(VOLUME,)),
+        processes=tuple(msgspec.structs.replace(one, write_bytes_per_s=0.0) for one in snapshot.processes),
+    )
+
+
 def _live(
-    monitor: Monitor, clock: _Clock, snapshots: Iterator[object], seconds: int, *, is_full: bool
+    monitor: Monitor, clock: _Clock, snapshots: Iterator[Snapshot], seconds: int, *, is_full: bool
 ) -> Iterator[dict[str, float]]:
     for _ in range(seconds):
         snapshot = next(snapshots)
