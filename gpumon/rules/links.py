@@ -74,7 +74,10 @@ def growth(window: Window, gpu: Gpu, field: str, seconds: float) -> Growth | Non
     part_s = seconds / 10
     if window.mean(gpu, field, part_s) == 0 == window.mean(gpu, field, part_s, ago_s=seconds - part_s):
         return Growth(grown=0.0, steps=0)  # nearly always, and read fast
-    known = [value for value in window.series(gpu, field, seconds) if value is not None]
+    values = window.series(gpu, field, seconds)
+    if len(values) > 1 and values[-1] is not None and values.count(values[-1]) == len(values):
+        return Growth(grown=0.0, steps=0)
+    known = [value for value in values if value is not None]
     if len(known) < 2:
         return None
     rises = [after - before for before, after in pairwise(known) if after > before]

@@ -11,6 +11,7 @@ from gpumon.rules.rule import Limits as Base
 from gpumon.window import Window
 
 _OUTSIDE_BLOCK_S = 600.0
+_GLANCE_S = 30.0
 _OUTSIDE_BLOCKS = 5
 _SEGMENTS_BYTES = 60 * MIB
 
@@ -88,10 +89,13 @@ def _from_outside(window: Window, one: Holding) -> Growth | None:
     if trained_s is None or window.last.time_s - trained_s < seconds + 1200.0:
         return None
     later, grown = _most_bytes(window, one.gpu, 0), 0.0
+    before = window.mean(one.gpu, "memory_used_bytes", _GLANCE_S, ago_s=_OUTSIDE_BLOCK_S)
+    if later is None or (before is not None and later - before < _SEGMENTS_BYTES):
+        return None  # nearly always, and seen by one look at the ten minutes before
     for number in range(1, _OUTSIDE_BLOCKS):
         earlier = None if later is None else _most_bytes(window, one.gpu, number)
         if earlier is None or later is None or later - earlier < _SEGMENTS_BYTES:
-            return None  # nearly always, and seen in the last two parts
+            return None
         later, grown = earlier, grown + later - earlier
     return Growth(grown, 0, seconds)
 

@@ -225,10 +225,12 @@ def _by_clock(window: Window, gpus: Sequence[Gpu], limits: Limits) -> _Slow | No
     if strength < _NEARLY:
         return None
     limiters = [f"throttled_pct.{name}" for name in THERMAL]
-    held = [one for one in limiters if lasts(window, culprit, one, seconds=limits.window_s, at_least=_DUTY_PCT)]
-    duty = max((window.mean(culprit, one, limits.window_s) or 0.0 for one in held), default=0.0)
-    if duty < _DUTY_PCT:
+    duties = {one: window.mean(culprit, one, limits.window_s) or 0.0 for one in limiters}
+    held = [one for one in limiters if duties[one] >= _DUTY_PCT]
+    held = [one for one in held if lasts(window, culprit, one, seconds=limits.window_s, at_least=_DUTY_PCT)]
+    if not held:
         return None
+    duty = max(duties[one] for one in held)
     evidence = Evidence(
         name="SM clock",
         value=round(clocks[culprit.uuid] or 0.0),

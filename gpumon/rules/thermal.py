@@ -92,20 +92,13 @@ def is_memory_the_limit(window: Window, gpu: Gpu, seconds: float) -> bool:
     limit = temperature_limit_c(gpu)
     if gpu.memory_temperature_c is None or limit is None:
         return False
-    held, memory, core = (
-        window.series(gpu, field, seconds)
-        for field in ("throttled_pct.sw_thermal", "memory_temperature_c", "temperature_c")
-    )
-    while_held = [
-        (one, other)
-        for share, one, other in zip(held, memory, core, strict=True)
-        if share and one is not None and other is not None
-    ]
-    if not while_held:
+    held = window.series(gpu, "throttled_pct.sw_thermal", seconds)
+    while_held = [1.0 if share else 0.0 for share in held]
+    core = window.mean_by(gpu, "temperature_c", seconds, while_held)
+    if core is None or core > limit - 5.0:
         return False
-    memory_c = sum(one for one, _ in while_held) / len(while_held)
-    core_c = sum(other for _, other in while_held) / len(while_held)
-    return memory_c >= memory_limit_c(gpu)[0] - 3.0 and core_c <= limit - 5.0
+    memory = window.mean_by(gpu, "memory_temperature_c", seconds, while_held)
+    return memory is not None and memory >= memory_limit_c(gpu)[0] - 3.0
 
 
 def subject_of(gpu: Gpu) -> Subject:

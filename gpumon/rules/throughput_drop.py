@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import add
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from gpumon.rules.moved import Moment, Moved, is_by_heat, moved
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
 from gpumon.signals import is_in_step
-from gpumon.window import Window
+from gpumon.window import Known, Window
 
 
 class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +56,8 @@ class _Drop(NamedTuple):
         return self.after / self.before
 
 
+_Mean = Callable[[Known, str], float | None]
+"""Of a series of somebody, over a stretch of time."""
 _BIN_S = 5.0
 _EPOCH_S = 30.0
 """An epoch that ended no longer before the change than this explains it."""
@@ -131,12 +133,11 @@ def _judge(window: Window, job: Job, gpus: Sequence[Gpu], ranks: Sequence[Rank],
         witnesses = gpus[:: max(1, len(gpus) - 1)]  # they all get the same done
     else:
         witnesses = gpus
-    is_as_fast = (
-        _steps_as_fast(window, gpus[0], ranks[0], seen_s, limits)
-        if ranks
-        else _is_as_fast(window, witnesses, seen_s, limits)
-    )
-    if is_as_fast:
+
+    def done(mean: _Mean) -> float | None:
+        return _steps_done(mean, ranks[0]) if ranks else _work_done(mean, witnesses)
+
+    if _is_as_fast(window, gpus[0], done, seen_s, limits):
         return None
     pace = _steps(window, gpus, ranks[0], seen_s) if ranks else _activity(window, witnesses, seen_s)
     drop = _drop(pace, limits)
@@ -184,34 +185,51 @@ def _stretches(seconds: float, limits: Limits) -> tuple[tuple[float, float], ...
     return (now, 0.0), (first, seconds - first), (seconds - first - now, now)
 
 
-def _steps_as_fast(window: Window, gpu: Gpu, rank: Rank, seconds: float, limits: Limits) -> bool:
-    """The same of the steps that a probe counts."""
+def _is_as_fast(
+    window: Window, gpu: Gpu, done: Callable[[_Mean], float | None], seconds: float, limits: Limits
+) -> bool:
+    """A cheap look at both ends and between them: nothing was clearly faster than the last minute is.
+
+    ``done`` is what was done a second, from the means over a stretch of time.
+    """
     seconds = min(seconds, window.elapsed_s)
-    if seconds < limits.before_s + limits.held_s or window.mean(gpu, PAUSED_FIELD, seconds):
+    if seconds < limits.before_s + limits.held_s:
         return False
-    field = "samples_per_s" if rank.samples_per_s else "step_s"
-    means = [window.mean(rank, field, length_s, ago_s=ago_s) for length_s, ago_s in _stretches(seconds, limits)]
-    known = [mean for mean in means if mean]
-    done = known if field == "samples_per_s" else [1.0 / mean for mean in known]
-    return len(done) == len(means) and done[0] >= (1.0 - 0.004 * limits.drop_pct) * max(done)
+    paces = (done(_mean_over(window, gpu, length_s, ago_s)) for length_s, ago_s in _stretches(seconds, limits))
+    now = next(paces)
+    if now is None:
+        return False
+    return all(pace is not None and now >= (1.0 - 0.004 * limits.drop_pct) * pace for pace in paces)
 
 
-def _is_as_fast(window: Window, gpus: Sequence[Gpu], seconds: float, limits: Limits) -> bool:
-    """A cheap look at both ends and between them: nothing was clearly faster than the last minute is."""
-    seconds = min(seconds, window.elapsed_s)
-    if seconds < limits.before_s + limits.held_s or window.mean(gpus[0], PAUSED_FIELD, seconds):
-        return False
-    done: list[float] = []
-    for length_s, ago_s in _stretches(seconds, limits):
-        total = 0.0
-        for gpu in gpus:
-            active = window.mean(gpu, "sm_active_pct", length_s, ago_s=ago_s)
-            clock = window.mean(gpu, "sm_clock_mhz", length_s, ago_s=ago_s)
-            if active is None or clock is None:
-                return False
-            total += active * clock
-        done.append(total)
-    return done[0] >= (1.0 - 0.004 * limits.drop_pct) * max(done)
+def _mean_over(window: Window, gpu: Gpu, length_s: float, ago_s: float) -> _Mean:
+    """Means of a stretch of time without its pauses, that a GPU shows; none where that is less than half of it."""
+    pauses = window.series(gpu, PAUSED_FIELD, length_s, ago_s=ago_s)
+    if not any(pauses):
+        return lambda subject, field: window.mean(subject, field, length_s, ago_s=ago_s)
+    weights = [0.0 if pause else 1.0 for pause in pauses]
+    if 2.0 * sum(weights) < len(weights):
+        return lambda _subject, _field: None
+    return lambda subject, field: window.mean_by(subject, field, length_s, weights, ago_s=ago_s)
+
+
+def _steps_done(mean: _Mean, rank: Rank) -> float | None:
+    """Of the steps that a probe counts."""
+    if rank.samples_per_s:
+        return mean(rank, "samples_per_s") or None
+    step_s = mean(rank, "step_s")
+    return 1.0 / step_s if step_s else None
+
+
+def _work_done(mean: _Mean, gpus: Sequence[Gpu]) -> float | None:
+    """Of what the GPUs get done, as ``_activity``."""
+    total = 0.0
+    for gpu in gpus:
+        active, clock = mean(gpu, "sm_active_pct"), mean(gpu, "sm_clock_mhz")
+        if active is None or clock is None:
+            return None
+        total += active * clock
+    return total
 
 
 def _pace(window: Window, gpus: Sequence[Gpu], field: str, values: Sequence[float | None], seconds: float) -> _Pace:
