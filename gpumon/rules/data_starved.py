@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from gpumon import units
-from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process, Severity, Subject
 from gpumon.rules import starved_at_once
 from gpumon.rules.cpu_contention import cpu_contention
@@ -19,7 +18,17 @@ from gpumon.rules.onset import began_ago_s, lasts
 from gpumon.rules.pageable_copies import pageable_copies
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.rules.scope import gpus_of, groups_of, is_in_step, names, part_of, rolls_out, subject_of, trained_for
+from gpumon.rules.scope import (
+    gpus_of,
+    groups_of,
+    has_paused,
+    is_in_step,
+    names,
+    part_of,
+    rolls_out,
+    subject_of,
+    trained_for,
+)
 from gpumon.rules.too_few_workers import too_few_workers
 from gpumon.rules.waiting import SERIES, Waiting, Waits, waiting_of, waits_in_step
 from gpumon.rules.workers_saturated import workers_saturated
@@ -56,7 +65,6 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _KINDS = ("training", "notebook", "unknown")
 _OF_STORAGE = ("disk-bound", "network-storage-bound")
 _READS_BYTES_PER_S = 20e6
-_PAUSED_PCT = 3.0
 _WITHOUT_WORST = 0.7
 _IN_THE_DARK = "data, or host work between the steps: nothing is known of its processes"
 _ASLEEP = "main thread and workers sleep"
@@ -298,7 +306,7 @@ def _is_dark(job: Job, processes: Mapping[int, Process]) -> bool:
 
 def _has_gaps(window: Window, gpu: Gpu, use: float, limits: Limits) -> bool:
     """Whether a GPU idles again and again while it works, all through the window."""
-    if (window.mean(gpu, PAUSED_FIELD, limits.window_s) or 0.0) >= _PAUSED_PCT:
+    if has_paused(window, gpu, limits.window_s):
         return False
     codecs = (window.mean(gpu, field, limits.window_s) for field in ("encoder_pct", "decoder_pct"))
     if any((share or 0.0) >= VIDEO_PCT for share in codecs):

@@ -6,14 +6,23 @@ from collections.abc import Iterator, Sequence
 from statistics import pstdev
 from typing import NamedTuple
 
-from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Abstention, Confidence, Cost, Evidence, Finding, Gpu, Job, Process
 from gpumon.rules.measured import steps_of
 from gpumon.rules.onset import began_ago_s
 from gpumon.rules.picture import Picture, picture_of
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.rules.scope import gpus_of, groups_of, headroom, names, rolls_out, subject_of, trained_for
+from gpumon.rules.scope import (
+    PAUSED,
+    gpus_of,
+    groups_of,
+    has_paused,
+    headroom,
+    names,
+    rolls_out,
+    subject_of,
+    trained_for,
+)
 from gpumon.signals import mean_of, trainer_of, workers_of
 from gpumon.window import Window
 
@@ -65,7 +74,6 @@ class _Seen(NamedTuple):
 _SWITCHES = ("detect_anomaly", "detect-anomaly")
 _CALM_WORKERS_PCT = 50.0
 _PARTS = 4
-_PAUSED_PCT = 3.0
 _COPIES_PCT = 10.0
 _COPIES_BYTES_PER_S = 300e6
 """From pageable memory a tenth of the time is spent on so many."""
@@ -97,7 +105,8 @@ def host_bound(window: Window, limits: Limits) -> Conclusions:
         detection are for debugging; where they are set, they are the cause.
 
     When it is wrong:
-        A hot main thread alone proves nothing: CUDA spins while it waits for the GPU, so a busy GPU is never judged.
+        A hot main thread alone proves nothing: CUDA spins while it waits for the GPU, so a busy GPU is never judged,
+        nor is a job of which half of the GPUs or less idle so: those are stages of a pipeline, or stragglers.
         From outside, a main thread that loads data by itself looks alike; where it reads files, data-starved says
         so. Environments of reinforcement learning that run in the main thread are the job, and stay silent.
     """
@@ -109,6 +118,8 @@ def host_bound(window: Window, limits: Limits) -> Conclusions:
                 yield one
             else:
                 seen.append(one)
+        if len(gpus) > 1 and 2 * len(seen) <= len(gpus):
+            continue  # ranks run the same code: what only some of them show is a stage that waits, or a straggler
         by_uuid = {one.gpu.uuid: one for one in seen}
         for group in groups_of([one.gpu for one in seen], gpus):
             yield _finding(window, job, [by_uuid[gpu.uuid] for gpu in group], limits)
@@ -127,10 +138,8 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
         picture = picture_of(window, gpu, seconds) if trained_s >= seconds - window.interval_s else None
         if picture is None or picture.kind != "host" or picture.busy_pct < limits.busy_at_least_pct:
             continue
-        if (window.mean(gpu, PAUSED_FIELD, seconds) or 0.0) >= _PAUSED_PCT:
-            # What the alert said before the pause stands until there is a whole window after it.
-            because = "the job paused within the time looked at"
-            yield Abstention(rule="host-bound", because=because, subject=subject_of(job, gpus))
+        if has_paused(window, gpu, seconds):
+            yield Abstention(rule="host-bound", because=PAUSED, subject=subject_of(job, gpus))
             continue
         steps = steps_of(window, rank, seconds) if rank is not None else None
         if steps is not None and (steps.copy_pct or 0.0) >= _COPIES_PCT:

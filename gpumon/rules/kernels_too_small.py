@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpumon.model import Cost, Finding, Gpu, Job
+from gpumon.model import Abstention, Cost, Finding, Gpu, Job
 from gpumon.rules.links import link_share_pct
 from gpumon.rules.picture import Picture, busy_jobs, pipe_evidence, unseen
 from gpumon.rules.rule import Conclusions, rule
 from gpumon.rules.rule import Limits as Base
-from gpumon.rules.scope import groups_of, headroom, names, subject_of
+from gpumon.rules.scope import PAUSED, groups_of, has_paused, headroom, names, subject_of
 from gpumon.window import Window
 
 
@@ -58,6 +58,10 @@ def kernels_too_small(window: Window, limits: Limits) -> Conclusions:
     for job, pictures in busy_jobs(window, limits.window_s):
         yield from unseen("kernels-too-small", job, pictures)
         affected = [(gpu, seen) for gpu, seen in pictures if _strength(seen, limits) >= 0.8]
+        if affected and has_paused(window, affected[0][0], limits.window_s):
+            subject = subject_of(job, [gpu for gpu, _ in pictures])
+            yield Abstention(rule="kernels-too-small", because=PAUSED, subject=subject)
+            continue
         if _is_shared(window, job):
             if _is_still(window, job, limits) or not _all_work(job, pictures, affected, limits):
                 continue

@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
+from gpumon.fields import PAUSED_FIELD
 from gpumon.model import Gpu, Job, Process, Subject
 from gpumon.signals import label
 from gpumon.window import Window
 
+PAUSED = "the job paused within the time looked at"
+"""Why a rule abstains: what its alert said before the pause stands until there is a whole window after it."""
+_PAUSED_PCT = 3.0
 _ROLLS_OUT = re.compile(
     r"\b(ppo|grpo|dqn|a2c|a3c|sac|td3|impala|apex|rllib|gym|gymnasium|rollouts?|self.?play|actors?|rlhf|reinforce|atari"
     r"|mujoco|isaac)(\b|_)|(_|\b)(rl|env|envs)(\b|_)"
@@ -24,6 +28,11 @@ def trained_for(window: Window, seconds: float, *, kinds: tuple[str, ...] = ("tr
             continue
         if window.last.time_s - trained >= seconds - window.interval_s:
             yield job
+
+
+def has_paused(window: Window, gpu: Gpu, seconds: float) -> bool:
+    """Whether evaluation, a checkpoint or another pause takes part of the time looked at: its means then mix two."""
+    return (window.mean(gpu, PAUSED_FIELD, seconds) or 0.0) >= _PAUSED_PCT
 
 
 def gpus_of(window: Window, job: Job) -> list[Gpu]:
