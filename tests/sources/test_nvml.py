@@ -280,7 +280,7 @@ def test_shares_of_more_processes_than_before(fake_driver: MakeDriver) -> None:
             driver.set_processes(0, [Process(1000 + one, GIB, sm_pct=1 + one) for one in range(count)])
             time.sleep(1.05)  # the driver makes a sample a second
             before = driver.counts()["nvmlDeviceGetProcessUtilization"]
-            gpu.read(time.monotonic() + 2 * number)
+            gpu.read(time.monotonic() + 4 * number)
             asked = driver.counts()["nvmlDeviceGetProcessUtilization"] - before
             assert [holder.sm_pct for holder in gpu.readings[0].holders] == [1 + one for one in range(count)]
             assert asked == (2 if number in (0, 3) else 1)
@@ -445,7 +445,7 @@ def test_one_reading_without_threads(fake_driver: MakeDriver) -> None:
 
 
 def test_calls_of_a_minute(fake_driver: MakeDriver) -> None:
-    """Each call comes as often as its value is worth: 8 GPUs cost some 80 calls a second, and 2 for each GPM."""
+    """Each call comes as often as its value is worth: 8 GPUs cost some 80 calls a second, and one for each GPM."""
     driver = load(fake_driver([h100().but(utilization=97) for _ in range(4)] + [rtx4090() for _ in range(4)]))
     session = Session(Selection(None), deque())
     for gpu in session.gpus:
@@ -474,8 +474,38 @@ def test_calls_of_a_minute(fake_driver: MakeDriver) -> None:
     assert calls["nvmlDeviceGetTotalEccErrors"] <= 4
     per_second = sum(calls.values()) / 59
     gpm = (calls["nvmlGpmSampleGet"] + calls["nvmlGpmMetricsGet"]) / 59
-    assert gpm <= 8
+    assert gpm <= 4.2
     assert per_second - gpm < 80
+
+
+@pytest.mark.parametrize(("count", "every_s"), [(4, 2), (5, 4)])
+def test_lists_of_crowded_gpus_are_asked_for_less_often(fake_driver: MakeDriver, count: int, every_s: int) -> None:
+    """Nobody reads so many processes every two seconds."""
+    driver = load(fake_driver([h100()]))
+    driver.set_processes(0, [Process(1000 + one, GIB) for one in range(count)])
+    session = Session(Selection(None), deque())
+    (gpu,) = session.gpus
+    for second in range(61):
+        gpu.read(1000.0 + second)
+    session.close()
+    calls = driver.counts()
+    assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == pytest.approx(60 / every_s, abs=1)
+    assert calls["nvmlDeviceGetProcessUtilization"] == pytest.approx(60 / every_s, abs=2)
+
+
+def test_activity_is_sampled_every_second_pass(fake_driver: MakeDriver) -> None:
+    """The first difference comes as soon as there is one; from then on each stands for two passes."""
+    driver = load(fake_driver([h100().but(utilization=97)]))
+    session = Session(Selection(None), deque())
+    (gpu,) = session.gpus
+    shown, asked = [], []
+    for second in range(6):
+        gpu.read(1000.0 + second)
+        shown.append(gpu.readings[0].gpu.sm_active_pct is not None)
+        asked.append(driver.counts()["nvmlGpmSampleGet"])
+    session.close()
+    assert shown == [False, True, True, True, True, True]
+    assert asked == [1, 2, 2, 3, 3, 4]
 
 
 def test_how_long_a_call_may_take(fake_driver: MakeDriver) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pynvml
+from msgspec.structs import replace
 
 from gpumon.model import Gpu
 from gpumon.reasons import reason_names
@@ -26,6 +27,8 @@ from gpumon.sources.nvml.throttle import Throttle
 
 LISTS_S = 2.0
 """Process lists; of all GPUs in the same pass, so that between two of them the table of processes rests."""
+CROWDED, CROWDED_LISTS_S = 4, 4.0
+"""With more processes than these on a GPU: a list takes longer, and what it says is used no sooner."""
 SLOW_S = 5.0
 """Links, ECC, fans, limits, performance state, memory clock, margin."""
 RARE_S = 10.0
@@ -67,11 +70,13 @@ class Turn:
     Each GPU has its own phase: the slow calls of all of them in one pass would make that pass late.
     """
 
-    __slots__ = ("_due_at", "_every_s", "_phase_s", "_waits")
+    __slots__ = ("_due_at", "_phase_s", "_waits", "every_s")
 
     def __init__(self, every_s: float, phase_s: float = 0.0, *, waits: bool = False) -> None:
         """``waits``: not in the first pass, which somebody is waiting for."""
-        self._every_s, self._phase_s, self._waits = every_s, phase_s, waits
+        self.every_s = every_s
+        """May be assigned; counts from the next time on."""
+        self._phase_s, self._waits = phase_s, waits
         self._due_at = 0.0
 
     def has_come(self, now: float) -> bool:
@@ -82,7 +87,7 @@ class Turn:
             self._waits = False
             self._due_at = now + EARLY_S + self._phase_s
             return False
-        self._due_at = now + self._every_s + (0.0 if self._due_at else self._phase_s)
+        self._due_at = now + self.every_s + (0.0 if self._due_at else self._phase_s)
         return True
 
 
@@ -96,7 +101,8 @@ class GpuReader:
         """Set while MIG instances list the processes."""
         self.hang_after_s = HANG_S
         self._reads_once = reads_once
-        self._facts = device.facts()
+        self._known = Gpu(**device.facts())
+        """What was learned at any time before this pass."""
         self._is_known = False
         self._activity: Activity | None = None
         self._fan_count: int | None = None
@@ -128,21 +134,24 @@ class GpuReader:
         """One pass over the GPU."""
         asker = self.asker
         asker.begin(now)
+        facts: dict[str, Any] = {}
         if not self._is_known:
-            self._facts.update(self._learn())
+            facts.update(self._learn())
             self._is_known = True
         fast = self._fast()
         if not self.has_instances and self._lists_turn.has_come(now):
             self._list_processes(fast, with_graphics=self._drawn_turn.has_come(now))
         if self._slow_turn.has_come(now):
-            self._facts.update(self._slow(has_link=not fast.get("memory_is_shared")))
+            facts.update(self._slow(has_link=not fast.get("memory_is_shared")))
         if self._modes_turn.has_come(now):
-            self._facts.update(self._modes())
+            facts.update(self._modes())
         if self._video_turn.has_come(now):
-            self._facts.update(self._video())
+            facts.update(self._video())
         if not self._reads_once and "pcie_rx_bytes_per_s" not in fast and self._throughput_turn.has_come(now):
-            self._facts.update(self._throughput_by_blocking())
-        return GpuReading(Gpu(**{**self._facts, **fast}), time.monotonic(), self._holders)
+            facts.update(self._throughput_by_blocking())
+        if facts:
+            self._known = replace(self._known, **facts)
+        return GpuReading(replace(self._known, **fast), time.monotonic(), self._holders)
 
     def free(self) -> None:
         """Give back what the driver lent; only while it answers."""
@@ -162,7 +171,7 @@ class GpuReader:
             "power_default_limit_w": default_mw / 1000 if default_mw else None,
             "compute_capability": capability(asker),
             **self._links.learn(asker),
-            **nvml_place.learn(asker, self._facts["pci_bus_id"]),
+            **nvml_place.learn(asker, self._known.pci_bus_id),
         }
         for field, threshold in _THRESHOLDS.items():
             degrees = asker(field, pynvml.nvmlDeviceGetTemperatureThreshold, threshold)
@@ -247,6 +256,7 @@ class GpuReader:
             return
         shares = self._processes.shares(self.asker, processes, fast.get("utilization_pct"))
         self._holders = holders_of(processes, shares)
+        self._lists_turn.every_s = CROWDED_LISTS_S if len(self._holders) > CROWDED else LISTS_S
 
     def _slow(self, *, has_link: bool) -> dict[str, Any]:
         asker = self.asker
