@@ -172,39 +172,28 @@ def _merged(y: int, differences: Iterable[tuple[int, int]]) -> list[Span]:
 
 
 def _differences(old: Row, new: Row) -> Iterable[tuple[int, int]]:
-    """Differing stretches from left to right, found piece by piece where both rows are cut alike."""
+    """Differing stretches from left to right; the rows are as wide, but may be cut in other places."""
+    pieces = iter(old)
+    old_text = old_style = ""
     x = 0
-    for (old_text, old_style), (new_text, new_style) in zip(old, new, strict=False):
-        length = len(new_text)
-        if len(old_text) != length:
-            yield from _cell_differences(_cells(old), _cells(new), x)
-            return
-        if old_style != new_style:
-            yield (x, x + length)
-        elif old_text != new_text:
-            yield from _text_differences(old_text, new_text, x)
-        x += length
-    if len(old) != len(new):
-        yield from _cell_differences(_cells(old), _cells(new), x)
+    for text, style in new:
+        left = text
+        while left:
+            if not old_text:
+                old_text, old_style = next(pieces)
+                continue
+            length = min(len(old_text), len(left))
+            if old_style != style:
+                yield (x, x + length)
+            elif old_text[:length] != left[:length]:
+                yield from _text_differences(old_text[:length], left[:length], x)
+            old_text, left, x = old_text[length:], left[length:], x + length
 
 
 def _text_differences(old: str, new: str, x: int) -> Iterable[tuple[int, int]]:
     for i, (a, b) in enumerate(zip(old, new, strict=True)):
         if a != b:
             yield (x + i, x + i + 1)
-
-
-def _cells(row: Row) -> list[tuple[str, str]]:
-    return [(character, style) for text, style in row for character in text]
-
-
-def _cell_differences(old: list[tuple[str, str]], new: list[tuple[str, str]], start: int) -> Iterable[tuple[int, int]]:
-    common = min(len(old), len(new))
-    for i in range(start, common):
-        if old[i] != new[i]:
-            yield (i, i + 1)
-    if len(new) > common:
-        yield (common, len(new))
 
 
 class Board(Widget):
@@ -301,9 +290,9 @@ class Board(Widget):
 class BoardApp(App[int]):
     """What a screen may ask of the program: the newest frame, the view, the brush."""
 
-    frame: var[Frame | None] = var(None, init=False)
+    frame: Frame | None = None
     """The frame to show; not the newest one while the picture is paused."""
-    view: var[ViewState] = var(ViewState, init=False)
+    view: ViewState = ViewState()
     brush: Brush = Brush(Palette())
 
     def change(self, **changes: Any) -> None:  # noqa: ANN401 - fields of ViewState

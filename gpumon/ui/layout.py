@@ -166,7 +166,7 @@ class _Drawing:
         frame, view = self.frame, self.view
         row = self.charts.keep(
             ("title",),
-            (self.pace.version, view.span_s, view.paused_at_s, view.scroll_blocks, column_s, self.width),
+            (title.told(frame), view.span_s, view.paused_at_s, view.scroll_blocks, column_s, self.width),
             lambda: title.title_row(frame, view, column_s, self.width),
         )
         if view.paused_at_s is None:

@@ -56,14 +56,14 @@ class Painter:
     def may_paint(self, board: Widget) -> bool:
         """False whenever the cells on the terminal may not be the Board's alone."""
         app = board.app
-        screen = board.screen
+        screen = app.screen
         return (
-            app.screen is screen  # is_current is true for a screen under a dialog as well
+            board.parent is screen  # not one under a dialog
             and board.outer_size == app.size
             and len(screen.displayed_children) == 1  # a toast, a tooltip or any other widget would make it two
             and not self._output.is_stalled
             and not screen.selections
-            and not board.get_line_filters()
+            and not app.get_line_filters()
         )
 
     def paint(self, board: Widget, rows: Sequence[Row], spans: Sequence[Span]) -> bool:

@@ -97,7 +97,7 @@ class Stage(BoardApp):
         self._can_paint = can_paint
         self._notice = notice
         self.brush = Brush(palette, is_ascii=view.tier == "ascii")
-        self.set_reactive(BoardApp.view, view)
+        self.view = view
         self._newest: Frame | None = None
         self._due: Frame | None = None
         """What the sampler has handed over last."""

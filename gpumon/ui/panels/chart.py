@@ -75,6 +75,13 @@ def timeline(slices: Sequence[Shares | None], count: int, height: int, look: Loo
 
 
 @lru_cache(maxsize=4096)
+def visible_loss(part: Shares | None) -> str | None:
+    """The biggest loss of a slice of time, where it is big enough to be seen."""
+    kind, loss = (None, 0.0) if part is None else part.worst()
+    return kind if loss >= VISIBLE_LOSS_PCT else None
+
+
+@lru_cache(maxsize=4096)
 def _slice_cells(part: Shares | None, height: int, look: Look) -> Column:
     """One column, bottom cell first."""
     if part is None:

@@ -14,7 +14,6 @@ import msgspec
 from gpumon.monitor import Frame
 from gpumon.rings import How
 from gpumon.ui.panels.chart import (
-    VISIBLE_LOSS_PCT,
     Chart,
     Look,
     Shares,
@@ -22,6 +21,7 @@ from gpumon.ui.panels.chart import (
     limiter_band,
     sparkline,
     timeline,
+    visible_loss,
 )  # fmt: skip
 from gpumon.ui.row import Piece
 from gpumon.ui.view import ViewState
@@ -206,8 +206,8 @@ class Charts:
         return self.keep(("losses", count), (uuids, self.stamp(count)), lambda: self._seen(uuids, count))
 
     def _seen(self, uuids: tuple[str, ...], count: int) -> frozenset[str]:
-        parts = (part for uuid in uuids for part in self.slices(uuid, count))
-        return frozenset(part.worst()[0] for part in parts if part and max(part[1:]) >= VISIBLE_LOSS_PCT)
+        losses = {visible_loss(part) for uuid in uuids for part in self.slices(uuid, count)}
+        return frozenset(kind for kind in losses if kind is not None)
 
     def spark(
         self, subject: str, field: str, count: int, scale: tuple[float, float], role: str, *,

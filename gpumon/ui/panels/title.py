@@ -25,6 +25,14 @@ def model(name: str | None) -> str:
     return name
 
 
+def told(frame: Frame) -> tuple[object, ...]:
+    """What of a frame is in the row, but for the time."""
+    last = frame.window.last
+    host = last.host
+    cards = [(gpu.name, gpu.mig_parent_uuid) for gpu in last.gpus]
+    return frame.info, host.name, host.driver_version, host.cuda_version, cards
+
+
 def title_row(frame: Frame, view: ViewState, column_s: float, width: int) -> Row:
     """Name, cards, driver at the left; span and clock at the right."""
     end = _time(frame, view, column_s, width)
