@@ -183,9 +183,10 @@ class Window:
             self._check(field)
             return None
         column = series.field(field)
-        total, known = series.summed(column, first, last) or _weighed(
-            self._column(series, column, first, last), self._covered(first, last)
-        )
+        summed = series.summed(column, first, last)
+        if summed is None:
+            summed = _weighed(self._column(series, column, first, last), self._covered(first, last))
+        total, known = summed
         return total / known if known > 0 and known >= seconds / 2 else None
 
     def mean_by(
@@ -194,6 +195,23 @@ class Window:
         """The same by a weight of each sample; None when none that counts is known."""
         total, known = _weighed(self._raw(subject, field, *self._stretch(seconds, ago_s)), weights)
         return total / known if known > 0 else None
+
+    def extent(self, subject: Known, field: str, seconds: float) -> tuple[float, float] | None:
+        """The least and the greatest sample of the last ``seconds``; None when nothing is known."""
+        first, last = self._stretch(seconds, 0.0)
+        series = self._store.series.get(key_of(subject))
+        if series is None:
+            self._check(field)
+            return None
+        column, raw = series.field(field), series.raw
+        first, last = max(first, raw.first), min(last, raw.last)
+        steady = raw.steady(column, first, last) if first <= last else _NAN
+        if steady is not None:
+            low = high = steady
+        else:
+            values = self._column(series, column, first, last)
+            low, high = extreme(values, "min"), extreme(values, "max")
+        return None if low != low else (low, high)
 
     def share(
         self,
@@ -208,12 +226,9 @@ class Window:
         first, last = self._stretch(seconds, 0.0)
         low = -math.inf if at_least is None else at_least
         high = math.inf if below is None else below
-        known = within = 0.0
-        for value, cover in zip(self._raw(subject, field, first, last), self._covered(first, last), strict=True):
-            if value == value:
-                known += cover
-                if low <= value < high:
-                    within += cover
+        pairs = list(zip(self._raw(subject, field, first, last), self._covered(first, last), strict=True))
+        known = sum([cover for value, cover in pairs if value == value])
+        within = sum([cover for value, cover in pairs if low <= value < high])
         return 100.0 * within / known if known > 0 and known >= seconds / 2 else None
 
     def samples(self, subject: Gpu | Rank | str, seconds: float) -> list[float]:

@@ -427,3 +427,19 @@ def test_means_of_ranks_are_kept_once_they_are_asked_for() -> None:
     kept = window._store.series["rank:7"].sums
     assert kept is not None
     assert set(kept.places) == {history.rank_fields["step_s"]}
+
+
+@given(
+    values=st.lists(st.one_of(st.none(), st.sampled_from([5.0, 7.0])), min_size=1, max_size=30),
+    seconds=st.integers(1, 40),
+    idle=st.integers(0, 30),
+)
+def test_the_extent_is_that_of_the_samples(values: list[float | None], seconds: int, idle: int) -> None:
+    """Least and greatest of a stretch, of what never changed as of what did, and nothing once it is long gone."""
+    history, gpu = History(raw_slots=20), builders.gpu()
+    for second in range(len(values) + idle):
+        gpu = builders.gpu(power_w=values[min(second, len(values) - 1)])
+        shown = [gpu] if second < len(values) else []
+        window = history.append(builders.snapshot(builders.NOON + second, shown))
+    known = [value for value in window.series(gpu, "power_w", seconds) if value is not None]
+    assert window.extent(gpu, "power_w", seconds) == ((min(known), max(known)) if known else None)

@@ -145,10 +145,9 @@ def _finding(volume: Volume, lack: _Lack, size: float | None) -> Finding:
 
 def _largest_burst(window: Window, volume: Volume) -> float:
     """The most that the free room fell in one go within the last hour."""
-    values = window.series(volume, "free_bytes", _SEEN_S)
-    amounts = [value for value in values if value is not None]
-    if not amounts or max(amounts) - min(amounts) < _BURST_BYTES:
+    if not _has_moved(window, volume, _SEEN_S):
         return 0.0
+    values = window.series(volume, "free_bytes", _SEEN_S)
     known = [(age, value) for age, value in zip(window.ages(_SEEN_S), values, strict=True) if value is not None]
     falls = [(age, before - value) for (_, before), (age, value) in pairwise(known) if value != before]
     largest = fallen = began_s = last_s = 0.0
@@ -163,19 +162,23 @@ def _largest_burst(window: Window, volume: Volume) -> float:
     return largest if largest >= _BURST_BYTES else 0.0
 
 
+def _has_moved(window: Window, volume: Volume, seconds: float) -> bool:
+    """Whether its free room is at one time as much greater as a checkpoint is: nearly always not, and seen at once."""
+    extent = window.extent(volume, "free_bytes", seconds)
+    return extent is not None and extent[1] - extent[0] >= _BURST_BYTES
+
+
 def _written(window: Window) -> float:
     """The most that a job wrote in one go, as far back as its processes are remembered."""
     seconds = min(_SEEN_S, _WRITES_SEEN * window.interval_s)
     largest = 0.0
     for job in window.jobs:
         mine = {*job.trainers, *(pid for pids in job.helpers.values() for pid in pids)}
-        rates = [
-            window.series(process, "write_bytes_per_s", seconds)
-            for process in window.last.processes
-            if process.pid in mine and process.write_bytes_per_s is not None
-        ]
-        if sum(max(filter(None, one), default=0.0) for one in rates) < _FAST_BYTES_PER_S:
+        writers = [one for one in window.last.processes if one.pid in mine and one.write_bytes_per_s is not None]
+        extents = [window.extent(process, "write_bytes_per_s", seconds) for process in writers]
+        if sum(most for _, most in filter(None, extents)) < _FAST_BYTES_PER_S:
             continue
+        rates = [window.series(process, "write_bytes_per_s", seconds) for process in writers]
         burst = 0.0
         for written, cover in zip(zip(*rates, strict=True), window.covered(seconds), strict=True):
             rate = sum(filter(None, written))
@@ -186,7 +189,7 @@ def _written(window: Window) -> float:
 
 def _left_min(window: Window, volume: Volume, free: float) -> float | None:
     """Minutes until it is full, where it has filled in every part of ten minutes."""
-    if not window.covers(_FORECAST_S):
+    if not window.covers(_FORECAST_S) or not _has_moved(window, volume, _FORECAST_S):
         return None
     points = points_of(window, volume, "free_bytes", _FORECAST_S)
     if not points or points[0][1] - points[-1][1] < _BURST_BYTES:

@@ -128,13 +128,11 @@ def _pauses_of(
     window: Window, gpus: Sequence[Gpu], trainers: Sequence[Process], span_s: float, limits: Limits
 ) -> _Pauses | None:
     """What kept the GPUs; None where it is too little to matter, whatever it was for."""
-    share = window.mean(gpus[0], PAUSED_FIELD, span_s)
-    if not share:
-        return None
     covered = window.covered(span_s)
     stretches = _stretches(window.series(gpus[0], PAUSED_FIELD, span_s))
     lengths = [sum(covered[first:last]) for first, last in stretches]
-    if max(share / min(limits.info_pct, limits.warning_pct), _outlier(lengths, limits)) < _NEARLY:
+    share = window.mean(gpus[0], PAUSED_FIELD, span_s) if lengths else None
+    if not share or max(share / min(limits.info_pct, limits.warning_pct), _outlier(lengths, limits)) < _NEARLY:
         return None
     host = window.last.host
     # Processes are remembered for a shorter time than the machine.

@@ -52,6 +52,9 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
         Plain RSS counts shared pages for every worker, and is not used. Where others on the machine give back as much
         as the workers take, nothing is said meanwhile.
     """
+    lost_bytes = _lost_bytes(window, limits)
+    if window.last.host.memory_available_bytes is not None and lost_bytes < _LOST_SHARE * limits.grown_gib * 2**30:
+        return
     processes = {process.pid: process for process in window.last.processes}
     for job in window.jobs:
         if job.kind == "serving":
@@ -62,7 +65,7 @@ def worker_ram_leak(window: Window, limits: Limits) -> Conclusions:
             if owner is None or not workers:
                 continue
             if owner.memory_pss_bytes is None:
-                if _lost_bytes(window, limits) >= limits.grown_gib * 2**30:
+                if lost_bytes >= limits.grown_gib * 2**30:
                     because = "the workers' share of memory (PSS) cannot be read"
                     yield Abstention(rule="worker-ram-leak", because=because, subject=Subject(kind="job", job=job.id))
                 break
@@ -134,9 +137,6 @@ def _judged(window: Window, job: Job, owner: Process, workers: Sequence[Process]
 
 def _grew(window: Window, processes: Sequence[Process], limits: Limits) -> bool:
     """A cheap look at both ends, before the way between them is looked at."""
-    is_known = window.last.host.memory_available_bytes is not None
-    if is_known and _lost_bytes(window, limits) < _LOST_SHARE * limits.grown_gib * 2**30:
-        return False
     grown = 0.0
     for process in processes:
         before = window.mean(process, "memory_pss_bytes", 60.0, ago_s=limits.window_s - 60.0)
