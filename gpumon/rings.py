@@ -40,8 +40,9 @@ class _Rows:
 class Ring:
     """Rows of one subject, one column per field; a row that was never written reads as NaN.
 
-    Half of all signals never change (limits of a link, counts of errors, what this GPU does not report): such a field
-    takes one number, and a column only from the first change on.
+    Half of all signals never change (limits of a link, counts of errors, what this GPU does not report), but for the
+    first rows, in which rates are not known yet: such a field takes one number, and a column only from the first
+    change on.
     """
 
     def __init__(self, width: int, slots: int, first: int) -> None:
@@ -51,7 +52,9 @@ class Ring:
         self.last = first - 1
         """Number of the newest row written."""
         self._newest = [_NAN] * width
-        """The newest row; of a field without a column what it has been in every row."""
+        """The newest row; of a field without a column what it has been since it is known."""
+        self._since = [first] * width
+        """Of a field without a column the row from which on it is known."""
         self._columns: dict[int, array[float]] = {}
         self._steady = list(range(width))
         """The fields without a column."""
@@ -65,8 +68,11 @@ class Ring:
         if row != self.first:
             for field in self._steady:
                 value, known = values[field], before[field]
-                if value != known and (value == value or known == known):
-                    self._give_column(field)
+                if value != known:
+                    if known == known:
+                        self._give_column(field)
+                    elif value == value:
+                        self._since[field] = row
         self._newest = list(values)
         for field, data in self._columns.items():
             data[at] = values[field]
@@ -84,10 +90,11 @@ class Ring:
         if not max(self.first, self.last - self.slots + 1) <= row <= self.last:
             return ()
         at = (row - self.first) % self.slots
-        newest, columns = self._newest, self._columns  # in this order: a reader may meet a field's first change
+        # In this order: a reader may meet a field's first change.
+        newest, since, columns = self._newest, self._since, self._columns
         is_filled = row <= self._filled
         return [
-            columns[field][at] if is_filled and field in columns else _single(value)
+            columns[field][at] if is_filled and field in columns else _single(value) if row >= since[field] else _NAN
             for field, value in enumerate(newest)
         ]
 
@@ -97,10 +104,11 @@ class Ring:
         if high < low:
             return [_NAN] * (last - first + 1)
         newest = self._newest  # before all else: a reader may meet a field's first change
-        data, filled = self._columns.get(field), min(high, self._filled)
+        since, data, filled = self._since[field], self._columns.get(field), min(high, self._filled)
         found: list[float] = []
         if data is None:
-            filled = low - 1
+            found = [_NAN] * (min(since, high + 1) - low)
+            filled = low + len(found) - 1
         elif low <= filled:
             start, end = (low - self.first) % self.slots, (filled - self.first) % self.slots
             found = data[start : end + 1].tolist() if start <= end else (data[start:] + data[: end + 1]).tolist()
@@ -112,7 +120,7 @@ class Ring:
 
     def steady(self, field: int, first: int, last: int) -> float | None:
         """What a field was in all of these rows, without looking at them; None where it may have changed."""
-        is_steady = field not in self._columns and self.first <= first and last <= self.last
+        is_steady = field not in self._columns and self._since[field] <= first and last <= self.last
         return _single(self._newest[field]) if is_steady else None
 
     def _begin(self, row: int) -> int:
@@ -147,7 +155,11 @@ class Ring:
                 data[start:end] = array("f", [values[field]]) * (end - start)
 
     def _give_column(self, field: int) -> None:
-        self._columns[field] = array("f", [self._newest[field]]) * self._room
+        column = array("f", [self._newest[field]]) * self._room
+        since = self._since[field]
+        for row in range(max(self.first, self.last - self.slots + 1), since):
+            column[(row - self.first) % self.slots] = _NAN
+        self._columns[field] = column
         self._steady = [other for other in self._steady if other != field]
 
     def _extend_to(self, at: int) -> None:
