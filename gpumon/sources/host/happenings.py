@@ -26,8 +26,8 @@ class Happenings:
 
     def join(self, driver: Iterable[Event], gpus: Iterable[Gpu], now: float) -> tuple[Event, ...]:
         """Events since the last call, oldest first; equal ones become one with their number in ``values``."""
-        uuids = {bus_of(gpu.pci_bus_id): gpu.uuid for gpu in gpus if gpu.mig_parent_uuid is None}
         lines = [] if self._log is None else self._log.drain()
+        uuids = {bus_of(gpu.pci_bus_id): gpu.uuid for gpu in gpus if gpu.mig_parent_uuid is None} if lines else {}
         events = [_event(line, uuids) for line in lines]
         found = [event for event in events if self._is_new(event, now, 1)]
         found += [event for event in driver if self._is_new(event, now, -1)]

@@ -31,6 +31,9 @@ class Leftovers:
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._minors: dict[str, int | None] = {}
+        self._processes: Sequence[Process] = ()
+        self._held: dict[str, int | None] = {}
+        """What these processes hold of each GPU."""
         self._queue: list[int] = []
         self._is_looking = False
         self._ended_at: float | None = None
@@ -42,7 +45,9 @@ class Leftovers:
 
         Only one's own processes can be looked into, as root everybody's.
         """
-        held = _held(processes)
+        if processes is not self._processes:
+            self._processes, self._held = processes, _held(processes)
+        held = self._held
         short = [gpu for gpu in gpus if _is_short(gpu, held.get(gpu.uuid, 0))]
         if not short:
             self._queue, self._found, self._is_looking, self._ended_at = [], {}, False, None
