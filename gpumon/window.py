@@ -169,7 +169,11 @@ class Window:
 
     def ages(self, seconds: float) -> list[float]:
         """How long before the newest sample each one was taken; as long as ``series``."""
-        return [self.elapsed_s - then for then in self._store.timeline.times(self._first(seconds), self._row)]
+        return [self.elapsed_s - then for then in self.times(seconds)]
+
+    def times(self, seconds: float) -> list[float]:
+        """When each one was taken, in monotonic seconds since the first sample; as long as ``series``."""
+        return self._store.timeline.times(self._first(seconds), self._row)
 
     def covered(self, seconds: float) -> list[float]:
         """How much time each sample stands for; as long as ``series``."""

@@ -71,15 +71,12 @@ class Growth(NamedTuple):
 
 def growth(window: Window, gpu: Gpu, field: str, seconds: float) -> Growth | None:
     """Growth over the last ``seconds``; a count that falls was restarted. None where it is not reported."""
-    part_s = seconds / 10
-    if window.mean(gpu, field, part_s) == 0 == window.mean(gpu, field, part_s, ago_s=seconds - part_s):
-        return Growth(grown=0.0, steps=0)  # nearly always, and read fast
-    values = window.series(gpu, field, seconds)
-    if len(values) > 1 and values[-1] is not None and values.count(values[-1]) == len(values):
-        return Growth(grown=0.0, steps=0)
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    extent = window.extent(gpu, field, seconds)
+    if extent is None:
         return None
+    if extent[0] == extent[1]:
+        return Growth(grown=0.0, steps=0)  # nearly always, and seen fast
+    known = [value for value in window.series(gpu, field, seconds) if value is not None]
     rises = [after - before for before, after in pairwise(known) if after > before]
     return Growth(grown=sum(rises), steps=len(rises))
 

@@ -18,23 +18,25 @@ def began_ago_s(
     Stretches of good samples up to ``bridge_s`` long lie within it; gaps prove nothing and are passed over. A sample
     stands for the time since the one before it, where there is one.
     """
-    ages, covered = window.ages(LOOK_BACK_S), window.covered(LOOK_BACK_S)
+    times, covered = window.times(LOOK_BACK_S), window.covered(LOOK_BACK_S)
     # With the one before them, if it is no further away than the first one covers.
-    values = window.series(subject, field, ages[0] + 1.01 * covered[0] + 0.01)
-    if len(values) == len(ages):
+    values = window.series(subject, field, window.elapsed_s - times[0] + 1.01 * covered[0] + 0.01)
+    if len(values) == len(times):
         values = [None, *values]
-    began: float | None = None
+    began: int | None = None
     good_s = 0.0
-    for age, cover, value, before in zip(ages[::-1], covered[::-1], values[::-1], values[-2::-1], strict=False):
+    for number, (value, cover) in enumerate(zip(reversed(values), reversed(covered), strict=False), 1):
         if value is None:
             continue
         if is_bad(value):
-            began, good_s = age + (0.0 if before is None else cover), 0.0
+            began, good_s = number, 0.0
         else:
             good_s += cover
             if good_s > bridge_s:
                 break
-    return began
+    if began is None:
+        return None
+    return window.elapsed_s - times[-began] + (0.0 if values[-began - 1] is None else covered[-began])
 
 
 def lasts(window: Window, subject: Known, field: str, *, seconds: float, at_least: float, parts: int = 4) -> bool:

@@ -82,8 +82,9 @@ class Picture(NamedTuple):
 
 def picture_of(window: Window, gpu: Gpu, seconds: float) -> Picture | None:
     """What a GPU looks like; None where its use is unknown or there is none."""
-    graphics, use = (window.mean(gpu, field, seconds) for field in ("graphics_active_pct", "utilization_pct"))
-    busy = use if graphics is None else graphics
+    busy = window.mean(gpu, "graphics_active_pct", seconds)
+    if busy is None:
+        busy = window.mean(gpu, "utilization_pct", seconds)
     if busy is None or busy < _IDLE_PCT:
         return None
     data = window.mean(gpu, "budget.data_pct", seconds) or 0.0
@@ -135,7 +136,9 @@ def _kind(window: Window, gpu: Gpu, seconds: float, busy: float, data: float) ->
         return "closed"
     if sm < _SM_PCT:
         return "small"
-    tensor, dram = (window.mean(gpu, f"{part}_active_pct", seconds) for part in ("tensor", "dram"))
-    if (dram or 0.0) >= _DRAM_PCT and tensor is not None and tensor < _TENSOR_LOW_PCT:
+    tensor = window.mean(gpu, "tensor_active_pct", seconds)
+    if tensor is None or tensor >= _TENSOR_LOW_PCT:
+        return "good"
+    if (window.mean(gpu, "dram_active_pct", seconds) or 0.0) >= _DRAM_PCT:
         return "memory"
-    return "fp32" if tensor is not None and tensor < _TENSOR_IDLE_PCT else "good"
+    return "fp32" if tensor < _TENSOR_IDLE_PCT else "good"
