@@ -68,6 +68,14 @@ class Shares(NamedTuple):
         return parts
 
 
+@lru_cache(maxsize=4096)
+def slice_of(
+    useful: float | None, data: float | None, throttled: float | None, peer: float | None
+) -> Shares | None:  # fmt: skip
+    """The budget of a slice of time; the same object for the same values, since most columns were there before."""
+    return None if useful is None else Shares(useful, data or 0.0, throttled or 0.0, peer or 0.0)
+
+
 def timeline(slices: Sequence[Shares | None], count: int, height: int, look: Look) -> Chart:
     """Stacked shares of each slice of time: useful below, the biggest loss above it, idle blank."""
     cells = (_slice_cells(part, height, look) for part in slices)
@@ -170,7 +178,8 @@ def _within(level: int) -> int:
 def _stacked(columns: Iterable[Column], count: int, height: int) -> Chart:
     given = list(columns)[:count]
     future = (" " * (count - len(given)), "")
-    return tuple(merged([*(column[row] for column in given), future]) for row in range(height - 1, -1, -1))
+    rows = list(zip(*given, strict=True)) or [()] * height
+    return tuple([merged([*row, future]) for row in reversed(rows)])
 
 
 def limiter_band(

@@ -19,6 +19,7 @@ from gpumon.ui.panels.chart import (
     Shares,
     budget_bar,
     limiter_band,
+    slice_of,
     sparkline,
     timeline,
     visible_loss,
@@ -169,11 +170,7 @@ class Charts:
         return self.keep(("slices", uuid, count), self.stamp(count), lambda: self._make_slices(uuid, count))
 
     def _make_slices(self, uuid: str, count: int) -> list[Shares | None]:
-        columns = zip(*(self.values(uuid, field, count) for field in _BUDGET), strict=True)
-        return [
-            None if useful is None else Shares(useful, data or 0.0, throttled or 0.0, peer or 0.0)
-            for useful, data, throttled, peer in columns
-        ]
+        return list(map(slice_of, *(self.values(uuid, field, count) for field in _BUDGET)))
 
     def timeline(self, uuid: str, count: int, height: int) -> Chart:
         """The time budget over time."""

@@ -74,14 +74,15 @@ def spread(start: Sequence[Piece], end: Sequence[Piece], width: int) -> Row:
 def merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """The same cells in as few pieces as there are changes of style."""
     kept: list[Piece] = []
+    held = held_style = ""
     for text, style in pieces:
-        if not text:
-            continue
-        if kept and kept[-1][1] == style:
-            kept[-1] = (kept[-1][0] + text, style)
-        else:
-            kept.append((text, style))
-    return tuple(kept)
+        if style == held_style:
+            held += text
+        elif text:
+            if held:
+                kept.append((held, held_style))
+            held, held_style = text, style
+    return (*kept, (held, held_style)) if held else tuple(kept)
 
 
 def section(title: str, note: str, end: str, width: int, *, cursor: bool = False) -> Row:
