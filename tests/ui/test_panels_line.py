@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from rich.cells import cell_len
 from scenes import texts
@@ -37,3 +39,15 @@ def test_the_right_end_goes_when_both_do_not_fit() -> None:
     """The left end of a row is what matters."""
     assert texts((line.spread([("left", "")], [("right", "")], 12),)) == ["left   right"]
     assert texts((line.spread([("left", "")], [("right", "")], 9),)) == ["left     "]
+
+
+def test_merged_pieces_are_the_same_cells_in_as_few_pieces_as_styles_change() -> None:
+    """All orders of four pieces of nothing, one and two cells in three styles."""
+    one = [(text, style) for text in ("", "x", "yy") for style in ("", "muted", "bold")]
+    for pieces in itertools.product(one, repeat=4):
+        kept = line.merged(pieces)
+        assert [(c, style) for text, style in kept for c in text] == [
+            (c, style) for text, style in pieces for c in text
+        ]
+        assert all(text for text, _ in kept)
+        assert all(before[1] != after[1] for before, after in itertools.pairwise(kept))
