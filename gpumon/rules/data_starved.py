@@ -57,7 +57,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     probe_waits_pct: float = 10.0
     """Share of the steps' time spent waiting for data, as the probe measures it, in which the GPU idles."""
     probe_critical_pct: float = 20.0
-    """From this measured share on it is critical; less must hold in twice the time as well."""
+    """From this measured share on it is critical; less must have been so in as much time before."""
     unknown_busy_below_pct: float = 85.0
     """Without any sign of the cause: the GPU is busy for less than this, and the main thread sleeps."""
 
@@ -87,9 +87,9 @@ def data_starved(window: Window, limits: Limits) -> Conclusions:
         windows, while the loader gives a reason: workers at full CPU, waits on disk or network, denied the CPU, or the
         main thread loading by itself. With the probe, over 20 steps or more: at least 10 % of their time (20 % is
         critical) is spent waiting for the next batch while the GPU idles, whatever the reason. Less than 20 % must
-        hold over two minutes: a loader that is nearly quick enough has bad ones. A GPU that waits while
-        the main thread sleeps and the loader shows no reason is information only; so is one of which a log shows no
-        processes. Where somebody samples the stack of an older Python (gpumon attach --sample), the share of samples
+        have been so the minute before as well: a loader that is nearly quick enough has bad ones. A GPU that waits
+        while the main thread sleeps and the loader shows no reason is information only; so is one of which a log shows
+        no processes. Where somebody samples the stack of an older Python (gpumon attach --sample), the share of samples
         that wait counts like the probe's, as far as it is certain: by the lower end of its 95 % interval.
 
     Why it matters:
@@ -179,9 +179,8 @@ def _finding(window: Window, job: Job, waits: Waits, limits: Limits) -> Finding 
     cause = next((found for check in CAUSES if (found := check(intake, share)) is not None), None)
     if cause is None and not is_known:
         return None
-    if not _is_lasting(waits.quarters_pct, least) or (
-        least <= share < limits.probe_critical_pct and _longer_pct(window, job, waits, limits) < least
-    ):
+    is_mild = is_known and least <= share < limits.probe_critical_pct
+    if not _is_lasting(waits.quarters_pct, least) or (is_mild and _before_pct(window, job, waits, limits) < least):
         strength = min(strength, 0.9)
     began = [began_ago_s(window, gpu, SERIES, lambda value: value >= 10.0) or 0.0 for gpu in gpus]
     who = names(gpus, window.last.gpus)
@@ -215,12 +214,12 @@ def _is_lasting(quarters_pct: Sequence[float], least: float) -> bool:
     return all(quarter >= least / 3 for quarter in ends) and sum(rest) >= _WITHOUT_WORST * least * len(rest)
 
 
-def _longer_pct(window: Window, job: Job, waits: Waits, limits: Limits) -> float:
-    """The share over twice the time: a loader that is nearly quick enough has bad minutes."""
+def _before_pct(window: Window, job: Job, waits: Waits, limits: Limits) -> float:
+    """The share of as much time before: a loader that is nearly quick enough has bad minutes."""
     processes = {process.pid: process for process in window.last.processes}
     seconds = 2 * limits.window_s
     seen = [waiting_of(window, job, one.gpu, processes, seconds) for one in waits.group]
-    return waits_in_step(window, seen, seconds).share_pct
+    return 2 * waits_in_step(window, seen, seconds).share_pct - waits.share_pct
 
 
 def _severity(
