@@ -133,6 +133,7 @@ class Window:
         self._baselines = store.baselines
         self._stretches: dict[tuple[float, float], tuple[int, int]] = {}
         self._covers: dict[tuple[int, int], list[float]] = {}
+        self._columns: dict[tuple[float, float, int], tuple[int, int]] = {}
         self.last = last
         self.jobs = jobs
         self.ended_jobs = ended_jobs
@@ -337,9 +338,9 @@ class Window:
         timeline = self._store.timeline
         oldest = max(timeline.oldest(), self._row - series.raw.slots + 2)
         if start >= timeline.elapsed(oldest) - timeline.cover(oldest) or not series.tiers or column >= series.coarse:
-            first, last = timeline.rows_within(start, end, oldest, self._row)
+            first, last = self._within(start, end, oldest)
             values = series.raw.column(column, first, last)
-            return _known(fold(values, timeline.covers(first, last))[0] if how == "mean" else extreme(values, how))
+            return _known(fold(values, self._covered(first, last))[0] if how == "mean" else extreme(values, how))
         for tier, ring in zip(self._store.tiers, series.tiers, strict=True):
             if start >= tier.oldest() * tier.width_s or tier is self._store.tiers[-1]:
                 low = max(math.ceil(start / tier.width_s - 0.5), tier.oldest())
@@ -351,6 +352,13 @@ class Window:
                 part = {"mean": fold(means, weights)[0], "min": fold(lows, weights)[1], "max": fold(highs, weights)[2]}
                 return _known(part[how])
         return None
+
+    def _within(self, start: float, end: float, oldest: int) -> tuple[int, int]:
+        """Rows of a column; all charts ask for the same ones, so remembered."""
+        found = self._columns.get((start, end, oldest))
+        if found is None:
+            found = self._columns[start, end, oldest] = self._store.timeline.rows_within(start, end, oldest, self._row)
+        return found
 
     def _first(self, seconds: float) -> int:
         return self._stretch(seconds, 0.0)[0]
