@@ -35,7 +35,7 @@ _SERIES = "throttled_pct.sw_thermal"
 @rule(
     "sw-thermal",
     limits=Limits,
-    every_s=2.0,
+    every_s=5.0,
     clear_s=20.0,
     suppressed_by=("gpu-lost", "driver-stuck", "hw-thermal"),
     at_once=heat_at_once.sw_thermal,
