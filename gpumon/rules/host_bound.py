@@ -47,7 +47,7 @@ class Limits(Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power_pct: float = 40.0
     """Power between idle and limit stays below this share where one process drives several GPUs, whose layers wait
     for each other at much work; not asked where a probe reports."""
-    alone_power_pct: float = 60.0
+    alone_power_pct: float = 70.0
     """The same where a process has one GPU: stages of a pipeline then wait in kernels, and the GPU counts as busy."""
 
 
@@ -106,7 +106,7 @@ def host_bound(window: Window, limits: Limits) -> Conclusions:
 
     When it is wrong:
         A hot main thread alone proves nothing: CUDA spins while it waits for the GPU, so a busy GPU is never judged,
-        nor is a job of which half of the GPUs or less idle so: those are stages of a pipeline, or stragglers.
+        nor is a job whose GPUs together are busy 85 % of the time: there stages of a pipeline wait for each other.
         From outside, a main thread that loads data by itself looks alike; where it reads files, data-starved says
         so. Environments of reinforcement learning that run in the main thread are the job, and stay silent.
     """
@@ -118,8 +118,8 @@ def host_bound(window: Window, limits: Limits) -> Conclusions:
                 yield one
             else:
                 seen.append(one)
-        if len(gpus) > 1 and 2 * len(seen) <= len(gpus):
-            continue  # ranks run the same code: what only some of them show is a stage that waits, or a straggler
+        if seen and len(gpus) > 1:
+            seen = _of_all(window, gpus, seen, limits)
         by_uuid = {one.gpu.uuid: one for one in seen}
         for group in groups_of([one.gpu for one in seen], gpus):
             yield _finding(window, job, [by_uuid[gpu.uuid] for gpu in group], limits)
@@ -161,6 +161,17 @@ def _look(window: Window, job: Job, gpus: Sequence[Gpu], limits: Limits) -> Iter
             yield seen._replace(strength=strength)
 
 
+def _of_all(window: Window, gpus: Sequence[Gpu], seen: Sequence[_Seen], limits: Limits) -> list[_Seen]:
+    """Ranks run the same code: where the job's GPUs together are busy, a stage waits for another, or one straggles."""
+    busy = mean_of(window.mean(gpu, "utilization_pct", seen[0].seconds) for gpu in gpus)
+    gap = _gap(busy or 0.0, limits)
+    return [one._replace(strength=min(one.strength, gap)) for one in seen if gap >= 0.8]
+
+
+def _gap(busy_pct: float, limits: Limits) -> float:
+    return (100.0 - busy_pct) / (100.0 - limits.busy_below_pct)
+
+
 def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
     picture = seen.picture
     if (seen.worker_cpu_pct or 0.0) >= _CALM_WORKERS_PCT or picture.data_pct >= 5.0:
@@ -176,8 +187,7 @@ def _strength(window: Window, seen: _Seen, limits: Limits) -> float:
         is_sure = is_sure or seen.main_cpu_pct - picture.busy_pct >= 100.0 - limits.busy_below_pct
     if not (is_even or is_hollow) or not (is_light or is_sure) or _is_full_at_times(samples):
         return 0.0
-    gap = (100.0 - picture.busy_pct) / (100.0 - limits.busy_below_pct)
-    return min(gap, seen.hot_pct / limits.hot_share_pct)
+    return min(_gap(picture.busy_pct, limits), seen.hot_pct / limits.hot_share_pct)
 
 
 def _is_full_at_times(samples: Sequence[float]) -> bool:
