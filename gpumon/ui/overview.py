@@ -24,6 +24,6 @@ class Overview(BoardScreen[None]):
         return self.overview.rows(frame, view, width, height)
 
     def rows_without_frame(self, view: ViewState, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """Before the driver has answered for the first time."""
-        waiting: Row = ((" gpumon ", "bold"), ("asking the driver…", "muted"))
+        """Before there are values: a driver is asked, a recording or a simulation read up to where it is to begin."""
+        waiting: Row = ((" gpumon ", "bold"), ("waiting for the first values…", "muted"))
         return [waiting, *([()] * (height - 2)), ((" q", "accent"), (" quit", "muted"))]

@@ -186,7 +186,7 @@ def test_resize_between_the_pictures(held: PtyProgram, go: Path) -> None:
 def test_slow_driver_does_not_hold_up_the_screen() -> None:
     """Where there are no values soon, Textual comes first, says what it waits for, and shows them when they come."""
     with screen("first_after=3") as program:
-        program.wait_for("asking the driver")
+        program.wait_for("waiting for the first values")
         assert TAKEN in program.output
         program.wait_for(READY)
         assert program.output.count(ENTER) == 1
